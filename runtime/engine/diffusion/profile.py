@@ -1,0 +1,50 @@
+"""Measuring how a forward's time grows with its rows, on the first real call of its kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from .call import ModuleCall
+from .collate import run_merged
+from .cost import CostCurve
+
+log = logging.getLogger(__name__)
+
+_LARGEST = 16
+_ENOUGH_S = 0.25
+_GAIN = 1.1
+"""Doubling goes on while it raises throughput by this factor; so a large picture, where
+nothing is gained, costs three extra rows, and a small one a few milliseconds. It also ends
+with a forward that takes long: what is learned there comes from the real batches soon enough."""
+
+
+def profile(
+    call: ModuleCall, curve: CostCurve, timed: Callable[[Callable[[], object]], float]
+) -> None:
+    """Run copies of a call together, 1, 2, 4 ... of them, and record the times.
+
+    Args:
+        call: a real call; it is run, but its result is left for the batch that wants it.
+        curve: where the times go.
+        timed: runs a function and returns the seconds it took on the device.
+    """
+    timed(call.run_alone)  # the first forward of a process pays for allocations
+    best = 0.0
+    copies = 1
+    while copies * call.rows <= _LARGEST:
+        calls = [call] * copies
+        try:
+            seconds = timed(lambda calls=calls: run_merged(calls))  # type: ignore[misc]
+        except (RuntimeError, TypeError) as error:  # out of memory, or not to be merged
+            log.info("profile of %s stops at %d copies: %s", call.method, copies, error)
+            return
+        curve.observe(copies * call.tokens, seconds)
+        throughput = copies / max(seconds, 1e-9)
+        if throughput < best * _GAIN or seconds > _ENOUGH_S:
+            return
+        best = throughput
+        copies *= 2
+    torch.cuda.empty_cache()

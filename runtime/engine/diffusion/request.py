@@ -1,0 +1,154 @@
+"""One task's coroutine: its pending calls, its progress, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import greenlet
+
+from ...models.program import Bundle, LoadedModel, enter_stage
+from ..core import EngineEvent, StageTask
+from .call import ModuleCall, PendingTensor, bind
+from .collate import collator_for
+from .proxy import ModuleProxy, parts
+from .settings import MergeMode
+
+
+class Cancelled(BaseException):
+    """Thrown into a coroutine to end it; no model code should catch it."""
+
+
+class Request:
+    """A stage's program, run as a coroutine that suspends at module calls.
+
+    Also the `StageContext` the program sees.
+
+    Attributes:
+        pending: calls the request waits for; empty while it runs.
+        step, total: denoising steps finished, of how many; 0 before they are known.
+        arrived_s: engine clock at submission.
+        batch: requests in the last forward this request had a part in.
+        served_s: seconds of device time spent on it so far.
+    """
+
+    def __init__(
+        self,
+        task: StageTask,
+        model: LoadedModel,
+        *,
+        mode: MergeMode,
+        strict: bool,
+        arrived_s: float,
+    ) -> None:
+        self.task = task
+        self.model = model
+        self.mode: MergeMode = "single" if strict else mode
+        self.strict = strict
+        self.arrived_s = arrived_s
+        self.pending: list[ModuleCall] = []
+        self.step = 0
+        self.total = 0
+        self.batch = 0
+        self.served_s = 0.0
+        self.preview_due_s = 0.0
+        self.events: list[EngineEvent] = []
+        self._proxies: dict[str, ModuleProxy] = {}
+        self._coroutine = greenlet.greenlet(self._run)
+
+    # what the program sees
+
+    def module(self, name: str) -> ModuleProxy:
+        """See `StageContext.module`."""
+        if name not in self._proxies:
+            self._proxies[name] = ModuleProxy(self, name, self.model.modules[name])
+        return self._proxies[name]
+
+    def begin_steps(self, total: int) -> None:
+        """See `StageContext.begin_steps`."""
+        self.step, self.total = 0, total
+
+    def end_step(self) -> None:
+        """See `StageContext.end_step`."""
+        self.step += 1
+        self.events.append(
+            EngineEvent(
+                self.task.id, "progress", step=self.step, total=self.total, batch=self.batch
+            )
+        )
+
+    # what the proxies do
+
+    def call(
+        self, proxy: ModuleProxy, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Queue a module call and wait for its result, or leave it pending if that is safe."""
+        call = self._make_call(proxy, method, args, kwargs)
+        self.pending.append(call)
+        if self._may_defer(call):
+            return (PendingTensor.of(call),)
+        self.wait()
+        return call.outcome()
+
+    def wait(self) -> None:
+        """Suspend until every pending call ran (called inside the coroutine)."""
+        engine = self._coroutine.parent
+        assert engine is not None, "a running coroutine has whoever resumed it as its parent"
+        engine.switch()
+
+    # what the engine does
+
+    @property
+    def finished(self) -> bool:
+        """Whether the program has ended."""
+        return bool(self._coroutine.dead)
+
+    def start(self, inputs: Mapping[str, Bundle]) -> None:
+        """Run the program up to its first suspension."""
+        self._coroutine.switch(inputs)
+
+    def resume(self) -> None:
+        """Go on after all pending calls ran."""
+        self.pending = []
+        self._coroutine.switch()
+
+    def cancel(self) -> None:
+        """End the coroutine where it stands."""
+        self.pending = []
+        if self._coroutine and not self._coroutine.dead:
+            self._coroutine.throw(Cancelled())
+
+    @property
+    def outputs(self) -> Mapping[str, Bundle] | None:
+        """The program's results, once finished."""
+        return self._outputs
+
+    _outputs: Mapping[str, Bundle] | None = None
+
+    def _run(self, inputs: Mapping[str, Bundle]) -> None:
+        enter_stage(self)
+        try:
+            program = self.model.programs[self.task.stage]
+            self._outputs = program(self, self.task.params, inputs)
+        except Cancelled:
+            return
+
+    def _make_call(
+        self, proxy: ModuleProxy, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ModuleCall:
+        name, module, context = parts(proxy)
+        function = module.forward if method == "__call__" else getattr(module, method)
+        arguments = bind(function, args, kwargs)
+        spec = self.model.specs.get((name, method))
+        call = ModuleCall(self, module, (name, method), arguments, spec, context=context)
+        collator_for(self.mode, spec).describe(call)
+        return call
+
+    def _may_defer(self, call: ModuleCall) -> bool:
+        spec = call.spec
+        return (
+            spec is not None
+            and spec.deferred
+            and not self.strict
+            and call.arguments.get("return_dict") is False
+        )

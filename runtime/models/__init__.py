@@ -1,0 +1,5 @@
+"""Model families: one module each, with its stages, its parameters and its defaults.
+
+Importing a family is cheap: torch, diffusers and transformers are imported by the functions
+that load and run a model, so that the server can describe and check requests without them.
+"""

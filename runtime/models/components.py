@@ -1,0 +1,63 @@
+"""Loading a checkpoint's components, with errors that name the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..protocol.errors import ModelLoadFailed
+
+
+def load_module(folder: Path, cls: Any, *, dtype: str, device: str) -> torch.nn.Module:
+    """A module from its subfolder, in evaluation mode, on a device.
+
+    Raises:
+        ModelLoadFailed: the folder does not hold what its config promises.
+    """
+    try:
+        module = cls.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        raise _failure(folder, error) from error
+    return module.eval().requires_grad_(False).to(device)
+
+
+def load_scheduler(folder: Path) -> Any:
+    """The scheduler a checkpoint names.
+
+    Raises:
+        ModelLoadFailed: its config is missing or names no scheduler of diffusers.
+    """
+    import diffusers
+
+    try:
+        name = json.loads((folder / "scheduler_config.json").read_text("utf-8"))["_class_name"]
+        cls = getattr(diffusers, name)
+        if not issubclass(cls, diffusers.SchedulerMixin):
+            raise ValueError(f"{name} is not a scheduler")
+        return cls.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _failure(folder, error) from error
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a text encoder.
+
+    Raises:
+        ModelLoadFailed: a file is missing or cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise _failure(folder, error) from error
+
+
+def _failure(folder: Path, error: Exception) -> ModelLoadFailed:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ModelLoadFailed(
+        f"The component {folder} could not be loaded: {reason}", field=folder.name
+    )

@@ -1,0 +1,99 @@
+"""What a loaded model gives the engine: modules, how they merge, and a program per stage.
+
+A stage's program is plain code that calls the model's modules; it runs as a coroutine of the
+engine and need not know that others run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from .call_spec import Method, Preview, SpecTable
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Tensors with small JSON facts about them: what travels between stages."""
+
+    tensors: Mapping[str, torch.Tensor]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StageContext(Protocol):
+    """What the engine offers a running stage."""
+
+    strict: bool
+
+    def module(self, name: str) -> Any:
+        """The stand-in for one of the model's modules."""
+
+    def begin_steps(self, total: int) -> None:
+        """Say how many steps are to come."""
+
+    def end_step(self) -> None:
+        """Say that one more step is done."""
+
+
+Program = Callable[[StageContext, Mapping[str, Any], Mapping[str, Bundle]], Mapping[str, Bundle]]
+"""(context, params, inputs) -> outputs of one stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory.
+
+    Attributes:
+        modules: the heavy modules by name; they hold no request state.
+        denoiser: the method whose results show the picture so far.
+        preview: estimates clean latents from a denoiser call.
+        latent_to_rgb: `[C + 1, 3]` linear map (last row: bias) from clean latents to 0..1.
+    """
+
+    modules: Mapping[str, torch.nn.Module]
+    specs: SpecTable
+    programs: Mapping[str, Program]
+    denoiser: Method | None = None
+    preview: Preview | None = None
+    latent_to_rgb: torch.Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parameters and buffers; what modules share counts once."""
+        tensors = {
+            t.data_ptr(): t.numel() * t.element_size()
+            for module in self.modules.values()
+            for t in (*module.parameters(), *module.buffers())
+        }
+        return sum(tensors.values())
+
+
+_context: ContextVar[StageContext] = ContextVar("stage_context")
+
+
+def enter_stage(context: StageContext) -> None:
+    """Make `context` the one that `StepProgress` reports to in this coroutine."""
+    _context.set(context)
+
+
+class StepProgress:
+    """Stands in for the progress bar of a diffusers loop and reports its steps to the engine."""
+
+    def update(self, n: int = 1) -> None:
+        """One loop iteration (or `n`) is done."""
+        for _ in range(n):
+            _context.get().end_step()
+
+
+@contextmanager
+def step_progress(iterable: Any = None, total: int | None = None) -> Iterator[StepProgress]:
+    """Replacement for `progress_bar` of diffusers' loop blocks (same signature)."""
+    if total is None:
+        raise ValueError("loop blocks give their number of steps")
+    _context.get().begin_steps(total)
+    yield StepProgress()

@@ -1,0 +1,166 @@
+"""Stages of a model and the graph they form; knows nothing of how a stage is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..protocol.errors import InvalidRequest
+from ..protocol.messages import StageInfo
+
+Kind = Literal["conditioning", "latent", "images"]
+"""What travels along an edge of the graph."""
+
+
+class Params(BaseModel):
+    """Base of every stage's parameters: ranges are checked, unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: its parameters, and its typed inputs and outputs.
+
+    Attributes:
+        optional: names of inputs that may be left out.
+        engine: which engine core runs it.
+    """
+
+    name: str
+    params: type[Params]
+    inputs: Mapping[str, Kind] = field(default_factory=dict)
+    outputs: Mapping[str, Kind] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    engine: Literal["diffusion"] = "diffusion"
+
+    def check_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters with defaults filled in.
+
+        Raises:
+            InvalidRequest: names the first wrong field, its value, and what is allowed.
+        """
+        try:
+            return self.params.model_validate(dict(given)).model_dump()
+        except ValidationError as error:
+            raise self._refusal(error, given) from error
+
+    def check_inputs(self, given: Mapping[str, Kind]) -> None:
+        """Check that the required inputs are there, and each is of the right kind.
+
+        Raises:
+            InvalidRequest: an input is missing, unknown, or of another kind.
+        """
+        for name, kind in given.items():
+            if name not in self.inputs:
+                raise InvalidRequest(
+                    f"Stage {self.name} has no input {name!r}.",
+                    field=name,
+                    allowed=", ".join(self.inputs) or "no inputs",
+                    stage=self.name,
+                )
+            if kind != self.inputs[name]:
+                raise InvalidRequest(
+                    f"Input {name!r} of stage {self.name} takes {self.inputs[name]}, not {kind}.",
+                    field=name,
+                    value=kind,
+                    allowed=self.inputs[name],
+                    stage=self.name,
+                )
+        for name in self.inputs:
+            if name not in given and name not in self.optional:
+                raise InvalidRequest(
+                    f"Stage {self.name} needs the input {name!r}.", field=name, stage=self.name
+                )
+
+    def info(self) -> StageInfo:
+        """The stage as clients see it."""
+        return StageInfo(
+            params=self.params.model_json_schema(),
+            inputs=dict(self.inputs),
+            optional=tuple(sorted(self.optional)),
+            outputs=dict(self.outputs),
+        )
+
+    def _refusal(self, error: ValidationError, given: Mapping[str, Any]) -> InvalidRequest:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else self.name
+        value = given.get(name)
+        shown = repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+        allowed = self._allowed(name)
+        message = f"{name} = {value!r} is refused: {first['msg'][0].lower()}{first['msg'][1:]}."
+        if first["type"] == "extra_forbidden":
+            message = f"Stage {self.name} has no parameter {name!r}."
+            allowed = ", ".join(self.params.model_fields)
+        elif allowed:
+            message += f" Allowed: {allowed}."
+        return InvalidRequest(message, field=name, value=shown, allowed=allowed, stage=self.name)
+
+    def _allowed(self, name: str) -> str | None:
+        """The field's range in words, from its JSON schema."""
+        schema = self.params.model_json_schema()["properties"].get(name)
+        if schema is None:
+            return None
+        if "enum" in schema:
+            return ", ".join(str(v) for v in schema["enum"])
+        words = [str(schema["type"])] if "type" in schema else []
+        for key, text in _RANGE_WORDS.items():
+            if key in schema:
+                words.append(f"{text} {schema[key]}")
+        return ", ".join(words) or None
+
+
+_RANGE_WORDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+    "multipleOf": "a multiple of",
+    "minLength": "characters at least",
+    "maxLength": "characters at most",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StageGraph:
+    """The stages of a model by name; which may feed which follows from their kinds."""
+
+    stages: Mapping[str, Stage]
+
+    @classmethod
+    def of(cls, *stages: Stage) -> StageGraph:
+        """Build a graph.
+
+        Raises:
+            ValueError: two stages have one name, or an input has a kind no stage produces
+                and no client can upload.
+        """
+        graph = {stage.name: stage for stage in stages}
+        if len(graph) != len(stages):
+            raise ValueError("two stages have the same name")
+        made = {kind for stage in stages for kind in stage.outputs.values()} | {"images", "latent"}
+        for stage in stages:
+            unknown = set(stage.inputs.values()) - made
+            if unknown:
+                raise ValueError(f"no stage produces {unknown} for {stage.name}")
+        return cls(graph)
+
+    def __getitem__(self, name: str) -> Stage:
+        """The stage of that name.
+
+        Raises:
+            InvalidRequest: the model has no such stage.
+        """
+        try:
+            return self.stages[name]
+        except KeyError:
+            raise InvalidRequest(
+                f"The model has no stage {name!r}.",
+                field="stage",
+                value=name,
+                allowed=", ".join(self.stages),
+            ) from None
