@@ -1,0 +1,5 @@
+"""`python -m omnistage.runtime`: the command line."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,36 @@
+"""How to build an engine core, as plain data that can cross a process border."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ..engine.core import EngineCore
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSpec:
+    """An entry point and the JSON it is called with.
+
+    Attributes:
+        entry: `module:function`; the function takes `config` and returns an `EngineCore`.
+    """
+
+    entry: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self) -> EngineCore:
+        """Import the entry point and build the core (slow: imports torch)."""
+        module, _, function = self.entry.partition(":")
+        return cast(EngineCore, getattr(importlib.import_module(module), function)(self.config))
+
+    def to_json(self) -> dict[str, Any]:
+        """Wire form."""
+        return {"entry": self.entry, "config": dict(self.config)}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> CoreSpec:
+        """Read the wire form."""
+        return cls(body["entry"], body["config"])

@@ -1,0 +1,86 @@
+"""Run the server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+from aiohttp import web
+
+from ..config import Config
+from ..protocol.errors import OmniStageError
+from .app import build_app, build_services
+
+log = logging.getLogger(__name__)
+
+_SHUTDOWN_TIMEOUT_S = 5.0
+
+
+class CannotListen(OmniStageError):
+    """The address is taken, or not one of this machine."""
+
+    code = "cannot_listen"
+
+
+async def serve(config: Config, *, tied: bool = False) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        config: the whole configuration.
+        tied: stop when standard input ends, too: whoever started this has gone.
+
+    Raises:
+        CannotListen: says why.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    listener = _listen(config.server.host, config.server.port)
+    app = build_app(build_services(config))
+    runner = web.AppRunner(
+        app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_TIMEOUT_S, access_log=None
+    )
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener).start()
+        host, port = listener.getsockname()[:2]
+        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+        if tied:
+            await _on_end_of_input(stop.set)
+        await stop.wait()
+        log.info("shutting down")
+    finally:
+        await runner.cleanup()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bind before anything is started: a taken port must not cost an engine start."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise CannotListen(
+            f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with "
+            "--port, or stop what uses it.",
+            field="server.port",
+            value=port,
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+async def _on_end_of_input(then: Callable[[], None]) -> None:
+    """Call `then` when standard input, a pipe, is closed."""
+
+    class Watch(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            then()
+
+    await asyncio.get_running_loop().connect_read_pipe(Watch, sys.stdin)
