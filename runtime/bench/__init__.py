@@ -1,0 +1,29 @@
+"""Benchmarks: ratios measured in one run, next to how far the results differ.
+
+Each bench prints a table and writes `.bench/<name>.json`.
+
+- `report`      the table and the JSON
+- `pictures`    requests for pictures, run through the engine or by diffusers' own pipeline
+- `engine`      16 requests: the engine against diffusers, one by one and as one batch
+- `mixed`       mixed sizes: packed, grouped and one by one
+- `policy`      short jobs behind long ones, under each policy
+- `queue`       a ComfyUI queue, with and without queue-ahead, and against a plain node
+- `demo`        the example workflows through a real ComfyUI, pictures on disk
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+BENCHES = ("engine", "mixed", "policy", "queue")
+
+
+def run(name: str) -> None:
+    """Run one benchmark by name.
+
+    Raises:
+        ValueError: there is no such benchmark.
+    """
+    if name not in BENCHES:
+        raise ValueError(f"no benchmark {name!r}; there are {', '.join(BENCHES)}")
+    import_module(f".{name}", __name__).run()

@@ -1,0 +1,115 @@
+"""`make demo`: eight prompts through a real ComfyUI, pictures on disk, and what sharing gained."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from PIL import Image, ImageDraw
+from rich.console import Console
+
+from .comfyui import Comfy, Graph, with_inputs, workflow
+from .servers import ComfyUI, Runtime, comfyui_python
+
+PROMPTS = (
+    "a red circle on a blue background",
+    "two green stars on white",
+    "an orange ring on a black background",
+    "a small white star on the left on a purple background",
+    "yellow background, a large blue square",
+    "a pink triangle at the top on a cyan background",
+    "two black diamonds on yellow",
+    "a large cyan circle on a red background",
+)
+_TILE_PX = 160
+_CAPTION_PX = 18
+
+
+def run_demo(comfyui: Path, out: Path) -> None:
+    """Queue the prompts, save the pictures and a contact sheet, and print the times.
+
+    Args:
+        comfyui: folder that holds ComfyUI's `main.py`.
+        out: where the pictures go.
+    """
+    console = Console(highlight=False)
+    out.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="omnistage-demo-") as folder,
+        Runtime(Path(folder)) as runtime,
+        ComfyUI(Path(folder), comfyui.resolve(), comfyui_python(comfyui)) as server,
+    ):
+        console.print("starting the runtime and ComfyUI ...")
+        runtime.start()
+        server.start({"OMNISTAGE_ADDRESS": runtime.url})
+        comfy = Comfy(server)
+        comfy.run(graph(PROMPTS[0], seed=999))  # loads the model
+        before = runtime.stats["engine"]["core"]
+        ahead_s, pictures = timed(comfy, graphs(seed=1))
+        after = runtime.stats["engine"]["core"]
+        comfy.set_queue_ahead(False)
+        serial_s, _ = timed(comfy, graphs(seed=101))
+    paths = save(pictures, out)
+    for prompt, path in zip(PROMPTS, paths, strict=True):
+        console.print(f"  {path}  {prompt}")
+    console.print(f"contact sheet: {contact_sheet(pictures, out)}")
+    mean = share(before, after)
+    console.print(
+        f"{len(PROMPTS)} prompts: {ahead_s:.2f} s with queue-ahead "
+        f"(batch {mean:.1f} on average, {after['peak_batch']} at most), "
+        f"{serial_s:.2f} s without: {serial_s / ahead_s:.1f}x"
+    )
+
+
+def graph(prompt: str, *, seed: int) -> Graph:
+    """The text-to-image workflow for one prompt, with guidance on."""
+    made = with_inputs(
+        workflow("text_to_image"), "OmniStageTextEncode", prompt=prompt, negative_prompt=" "
+    )
+    return with_inputs(made, "OmniStageSample", seed=seed, width=128, height=128)
+
+
+def graphs(*, seed: int) -> list[Graph]:
+    """One workflow for each prompt, with seeds that count up."""
+    return [graph(prompt, seed=seed + i) for i, prompt in enumerate(PROMPTS)]
+
+
+def timed(comfy: Comfy, work: Sequence[Graph]) -> tuple[float, list[Image.Image]]:
+    """Queue everything at once; seconds until the last is done, and the pictures."""
+    start_s = perf_counter()
+    pictures = comfy.run_all(work)
+    return perf_counter() - start_s, [own[0] for own in pictures]
+
+
+def share(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Requests per denoiser forward between two readings of the engine's counters."""
+    forwards = after["denoise_forwards"] - before["denoise_forwards"]
+    return float(after["denoise_requests"] - before["denoise_requests"]) / max(forwards, 1)
+
+
+def save(pictures: Sequence[Image.Image], out: Path) -> list[Path]:
+    """Write the pictures; returns their paths."""
+    paths = [out / f"{i + 1:02}.png" for i in range(len(pictures))]
+    for picture, path in zip(pictures, paths, strict=True):
+        picture.save(path)
+    return paths
+
+
+def contact_sheet(pictures: Sequence[Image.Image], out: Path) -> Path:
+    """All pictures with their prompts on one sheet, four in a row."""
+    height = _TILE_PX + 2 * _CAPTION_PX
+    rows = (len(pictures) + 3) // 4
+    sheet = Image.new("RGB", (4 * (_TILE_PX + 8), rows * height), "white")
+    draw = ImageDraw.Draw(sheet)
+    for i, (picture, prompt) in enumerate(zip(pictures, PROMPTS, strict=True)):
+        left, top = i % 4 * (_TILE_PX + 8), i // 4 * height
+        sheet.paste(picture.resize((_TILE_PX, _TILE_PX), Image.Resampling.NEAREST), (left, top))
+        words, half = prompt.split(), (len(prompt.split()) + 1) // 2
+        caption = " ".join(words[:half]) + "\n" + " ".join(words[half:])
+        draw.multiline_text((left + 2, top + _TILE_PX + 2), caption, fill="black", spacing=1)
+    path = out / "contact_sheet.png"
+    sheet.save(path)
+    return path

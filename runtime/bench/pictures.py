@@ -1,0 +1,218 @@
+"""Requests for pictures, run through the diffusion engine or by diffusers' own pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..engine.core import EngineEvent, StageTask
+from ..engine.diffusion.build import build_core
+from ..engine.diffusion.engine import DiffusionEngine
+from ..engine.diffusion.settings import EngineSettings
+from ..models.catalogue import ModelEntry
+from ..protocol.errors import OmniStageError
+from ..protocol.frames import Frame
+
+MODEL = ModelEntry("demo", "demo")
+
+PROMPTS = (
+    "a red circle on a blue background",
+    "two green stars on white",
+    "blue square",
+    "a large yellow ring on the left on a black background",
+    "an orange diamond on a purple background",
+    "white background with a small pink triangle at the top",
+    "a cyan star",
+    "a black circle on a yellow background, on the right",
+)
+"""Of different lengths, as real prompts are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureRequest:
+    """Text to picture.
+
+    Attributes:
+        arrive: engine step at which it is submitted.
+    """
+
+    prompt: str
+    seed: int = 0
+    width: int = 64
+    height: int = 64
+    steps: int = 20
+    guidance: float = 4.0
+    negative_prompt: str = " "
+    strict: bool = False
+    client: str = ""
+    arrive: int = 0
+
+
+@dataclass(slots=True)
+class Picture:
+    """What came of a request.
+
+    Attributes:
+        latent: `[1, C, 1, h, w]`; picture: `[1, H, W, 3]` in 0..1.
+        error: why there is none.
+        finished: engine steps until its last stage ended.
+    """
+
+    latent: torch.Tensor | None = None
+    picture: torch.Tensor | None = None
+    error: OmniStageError | None = None
+    cancelled: bool = False
+    finished: int = 0
+
+
+def requests(count: int, **facts: Any) -> list[PictureRequest]:
+    """`count` requests with different prompts and seeds."""
+    return [PictureRequest(PROMPTS[i % len(PROMPTS)], seed=i, **facts) for i in range(count)]
+
+
+def make_engine(model: ModelEntry = MODEL, **settings: Any) -> DiffusionEngine:
+    """An engine for one model."""
+    return build_core(EngineSettings(**settings), [model])
+
+
+@dataclass
+class EngineRun:
+    """Drives an engine through three stages a request, the way the orchestrator does."""
+
+    engine: DiffusionEngine
+    requests: Sequence[PictureRequest]
+    model: str = MODEL.id
+    results: list[Picture] = field(default_factory=list)
+    steps: int = 0
+
+    def run(self) -> list[Picture]:
+        """Submit, step until all have ended, and return what came of each."""
+        self.results = [Picture() for _ in self.requests]
+        waiting = sorted(range(len(self.requests)), key=lambda i: self.requests[i].arrive)
+        while waiting or self.engine.busy:
+            while waiting and self.requests[waiting[0]].arrive <= self.steps:
+                self._encode(waiting.pop(0))
+            for event in self.engine.step():
+                self.on_event(event)
+            self.steps += 1
+        return self.results
+
+    def on_event(self, event: EngineEvent) -> None:
+        """Submit the next stage, or note how the request ended."""
+        stage, _, number = event.task.partition("-")
+        index = int(number)
+        result = self.results[index]
+        result.finished = self.steps
+        if event.kind == "failed":
+            result.error = event.error
+        elif event.kind == "cancelled":
+            result.cancelled = True
+        elif event.kind == "done":
+            self._next(stage, index, event)
+
+    def cancel(self, index: int) -> None:
+        """Cancel whatever stage a request is in."""
+        for stage in ("encode", "sample", "decode"):
+            self.engine.cancel(f"{stage}-{index}")
+
+    def _encode(self, index: int) -> None:
+        request = self.requests[index]
+        params = {
+            "prompt": request.prompt,
+            "negative_prompt": request.negative_prompt,
+            "strict": request.strict,
+        }
+        self._submit("encode", "text_encode", index, params, {})
+
+    def _next(self, stage: str, index: int, event: EngineEvent) -> None:
+        request, result = self.requests[index], self.results[index]
+        if stage == "encode":
+            params = {
+                "width": request.width,
+                "height": request.height,
+                "count": 1,
+                "steps": request.steps,
+                "guidance": request.guidance,
+                "scheduler": "default",
+                "denoise": 1.0,
+                "seed": request.seed,
+                "strict": request.strict,
+            }
+            self._submit("sample", "sample", index, params, dict(event.outputs))
+        elif stage == "sample":
+            result.latent = _tensor(event.outputs["latent"], "samples")
+            params = {"strict": request.strict}
+            self._submit("decode", "vae_decode", index, params, dict(event.outputs))
+        else:
+            result.picture = _tensor(event.outputs["images"], "images")
+
+    def _submit(
+        self, name: str, stage: str, index: int, params: dict[str, Any], inputs: dict[str, Frame]
+    ) -> None:
+        client = self.requests[index].client
+        task = StageTask(f"{name}-{index}", self.model, stage, params, inputs, client=client)
+        self.engine.submit(task)
+
+
+class Diffusers:
+    """diffusers' own `QwenImagePipeline` over the same checkpoint: the reference."""
+
+    def __init__(self, model: ModelEntry = MODEL) -> None:
+        import diffusers
+
+        self._pipeline = diffusers.QwenImagePipeline.from_pretrained(model.checkpoint.folder)
+        self._pipeline.to(getattr(torch, model.dtype)).set_progress_bar_config(disable=True)
+
+    def one(self, request: PictureRequest) -> Picture:
+        """One request, one call."""
+        return self.batch([request])[0]
+
+    def one_by_one(self, batch: Sequence[PictureRequest]) -> list[Picture]:
+        """One call a request, one after the other: what ComfyUI's queue does."""
+        return [self.one(request) for request in batch]
+
+    def batch(self, batch: Sequence[PictureRequest]) -> list[Picture]:
+        """All requests in one call; they must agree in everything but prompt and seed."""
+        first = batch[0]
+        latents: list[torch.Tensor] = []
+
+        def keep(pipeline: Any, step: int, timestep: Any, facts: dict[str, Any]) -> dict[str, Any]:
+            latents[:] = [facts["latents"]]
+            return {}
+
+        images = self._pipeline(
+            prompt=[r.prompt for r in batch],
+            negative_prompt=[r.negative_prompt for r in batch] if first.negative_prompt else None,
+            true_cfg_scale=first.guidance,
+            height=first.height,
+            width=first.width,
+            num_inference_steps=first.steps,
+            generator=[torch.Generator().manual_seed(r.seed) for r in batch],
+            output_type="pt",
+            callback_on_step_end=keep,
+        ).images
+        unpacked = self._pipeline._unpack_latents(latents[0], first.height, first.width, 8)
+        return [
+            Picture(latent[None], image.movedim(0, -1)[None])
+            for latent, image in zip(unpacked, images, strict=True)
+        ]
+
+
+def latent_difference(ours: Sequence[Picture], theirs: Sequence[Picture]) -> tuple[float, float]:
+    """Largest difference between latents, and the largest value of the reference's."""
+    pairs = [
+        (a.latent, b.latent)
+        for a, b in zip(ours, theirs, strict=True)
+        if a.latent is not None and b.latent is not None
+    ]
+    if len(pairs) != len(ours):
+        raise AssertionError("a request came to no result")
+    diff = max(float((a - b).abs().max()) for a, b in pairs)
+    return diff, max(float(b.abs().max()) for _, b in pairs)
+
+
+def _tensor(frame: Frame, name: str) -> torch.Tensor:
+    return torch.from_numpy(frame.tensors[name].array.copy())

@@ -1,0 +1,52 @@
+"""The peers' way, as a ComfyUI pack: diffusers' whole pipeline in one node, in ComfyUI's process.
+
+Only the queue benchmark loads it, into a ComfyUI that is given the runtime's packages.
+"""
+
+import os
+
+import torch
+from diffusers import QwenImagePipeline
+
+_PIPELINE = QwenImagePipeline.from_pretrained(os.environ["PLAIN_NODE_MODEL"])
+_PIPELINE.set_progress_bar_config(disable=True)
+
+
+class PlainQwenImage:
+    """Text to picture in one blocking call."""
+
+    CATEGORY = "bench"
+    FUNCTION = "run"
+    RETURN_TYPES = ("IMAGE",)
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, dict[str, tuple[str, dict[str, object]]]]:  # noqa: N802
+        """ComfyUI's name for the inputs."""
+        numbers = {name: ("INT", {"max": 2**63}) for name in ("size", "steps", "seed")}
+        texts = {name: ("STRING", {}) for name in ("prompt", "negative_prompt")}
+        return {"required": {**texts, **numbers, "guidance": ("FLOAT", {})}}
+
+    def run(
+        self,
+        prompt: str,
+        negative_prompt: str,
+        size: int,
+        steps: int,
+        seed: int,
+        guidance: float,
+    ) -> tuple[torch.Tensor]:
+        """The picture as IMAGE."""
+        images = _PIPELINE(
+            prompt=prompt,
+            negative_prompt=negative_prompt,
+            true_cfg_scale=guidance,
+            height=size,
+            width=size,
+            num_inference_steps=steps,
+            generator=torch.Generator().manual_seed(seed),
+            output_type="pt",
+        ).images
+        return (images.movedim(1, -1),)
+
+
+NODE_CLASS_MAPPINGS = {"PlainQwenImage": PlainQwenImage}
