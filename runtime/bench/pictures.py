@@ -48,6 +48,7 @@ class PictureRequest:
     negative_prompt: str = " "
     strict: bool = False
     client: str = ""
+    priority: int = 0
     arrive: int = 0
 
 
@@ -152,8 +153,16 @@ class EngineRun:
     def _submit(
         self, name: str, stage: str, index: int, params: dict[str, Any], inputs: dict[str, Frame]
     ) -> None:
-        client = self.requests[index].client
-        task = StageTask(f"{name}-{index}", self.model, stage, params, inputs, client=client)
+        request = self.requests[index]
+        task = StageTask(
+            f"{name}-{index}",
+            self.model,
+            stage,
+            params,
+            inputs,
+            client=request.client,
+            priority=request.priority,
+        )
         self.engine.submit(task)
 
 

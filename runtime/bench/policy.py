@@ -58,7 +58,9 @@ def _work() -> list[PictureRequest]:
         for i in range(6)
     ]
     short = [
-        PictureRequest(PROMPTS[i % 8], seed=i, steps=8, client="visitor", arrive=20 + 8 * i)
+        PictureRequest(
+            PROMPTS[i % 8], seed=i, steps=8, client="visitor", priority=1, arrive=20 + 8 * i
+        )
         for i in range(12)
     ]
     return long + short

@@ -18,7 +18,7 @@ from omnistage.runtime.bench.pictures import EngineRun, PictureRequest, make_eng
 from omnistage.runtime.engine.diffusion import engine as engine_module
 from omnistage.runtime.engine.diffusion.batch import Batch
 from omnistage.runtime.engine.diffusion.call import ModuleCall
-from omnistage.runtime.engine.diffusion.collate import merge, run_merged, split
+from omnistage.runtime.engine.diffusion.collate import run_merged
 from omnistage.runtime.models.call_spec import Method
 from omnistage.runtime.models.catalogue import ModelEntry
 
@@ -96,5 +96,3 @@ def tensors(result: Any) -> list[torch.Tensor]:
     parameters = getattr(result, "parameters", None)
     return [parameters] if isinstance(parameters, torch.Tensor) else []
 
-
-__all__ = ["check_merge", "merge", "record_calls", "split"]

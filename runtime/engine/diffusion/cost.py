@@ -24,6 +24,8 @@ class CostCurve:
     """
 
     points: dict[int, float] = field(default_factory=dict)
+    profiled: bool = False
+    """Whether growth was measured on purpose; once is enough, however it went."""
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Add one measured forward."""

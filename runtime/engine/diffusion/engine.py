@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...models.program import LoadedModel
-from ...protocol.errors import InvalidRequest, JobFailed, OmniStageError
+from ...protocol.errors import JobFailed, OmniStageError
 from ..core import EngineEvent, StageTask
 from .batch import Batch, pick
 from .call import ModuleCall
@@ -92,7 +92,8 @@ class DiffusionEngine:
         return {
             "waiting": len(self._arrivals),
             "running": len(self._requests),
-            **{name: self._counts[name] for name in ("forwards", "rows", "padded_tokens")},
+            "forwards": forwards,
+            "rows": self._counts["rows"],
             "denoise_forwards": self._counts["denoise_forwards"],
             "denoise_requests": self._counts["denoise_requests"],
             "mean_batch": self._counts["requests"] / forwards if forwards else 0.0,
@@ -160,7 +161,7 @@ class DiffusionEngine:
         if not calls:
             return
         curve = self._curve(calls[0])
-        if self._settings.profile and curve.fit() is None and calls[0].key is not None:
+        if self._settings.profile and not curve.profiled and calls[0].key is not None:
             profile(calls[0], curve, self._timed)
         batch = pick(
             calls,
@@ -287,5 +288,3 @@ def _in_words(error: Exception) -> str:
         return "the device is out of memory; a smaller size or count may fit."
     return f"{type(error).__name__}: {error}"
 
-
-__all__ = ["DiffusionEngine", "InvalidRequest"]

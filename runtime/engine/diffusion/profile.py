@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-
-import torch
+from functools import partial
 
 from .call import ModuleCall
 from .collate import run_merged
@@ -31,20 +30,17 @@ def profile(
         curve: where the times go.
         timed: runs a function and returns the seconds it took on the device.
     """
-    timed(call.run_alone)  # the first forward of a process pays for allocations
-    best = 0.0
-    copies = 1
-    while copies * call.rows <= _LARGEST:
-        calls = [call] * copies
-        try:
-            seconds = timed(lambda calls=calls: run_merged(calls))  # type: ignore[misc]
-        except (RuntimeError, TypeError) as error:  # out of memory, or not to be merged
-            log.info("profile of %s stops at %d copies: %s", call.method, copies, error)
-            return
-        curve.observe(copies * call.tokens, seconds)
-        throughput = copies / max(seconds, 1e-9)
-        if throughput < best * _GAIN or seconds > _ENOUGH_S:
-            return
-        best = throughput
-        copies *= 2
-    torch.cuda.empty_cache()
+    curve.profiled = True
+    best, copies = 0.0, 1
+    try:
+        timed(call.run_alone)  # the first forward of a process pays for allocations
+        while copies * call.rows <= _LARGEST:
+            calls = [call] * copies
+            seconds = timed(partial(run_merged, calls))
+            curve.observe(copies * call.tokens, seconds)
+            throughput = copies / max(seconds, 1e-9)
+            if throughput < best * _GAIN or seconds > _ENOUGH_S:
+                return
+            best, copies = throughput, copies * 2
+    except Exception as error:  # noqa: BLE001 - whoever made the call will be told when it runs
+        log.info("profile of %s stops at %d copies: %s", call.method, copies, error)

@@ -176,3 +176,30 @@ def test_profiling_measures_growth_and_leaves_results_alone() -> None:
     events = run(engine)
     assert value(events["a"]) == 0.125
     assert len(layer.rows) > 3
+
+
+def test_a_first_request_that_fails_is_only_its_own_failure() -> None:
+    engine = toy_engine(profile=True)
+    engine.submit(toy_task("bad", value=float("nan")))
+    assert run(engine)["bad"][-1].kind == "failed"
+    engine.submit(toy_task("good"))
+    assert run(engine)["good"][-1].kind == "done"
+
+
+def test_what_is_not_worth_sharing_is_not_measured_for_long() -> None:
+    from omnistage.runtime.engine.diffusion.call import ModuleCall
+    from omnistage.runtime.engine.diffusion.cost import CostCurve
+    from omnistage.runtime.engine.diffusion.profile import profile
+
+    from .toys import SPEC
+
+    layer = Layer()
+    call = ModuleCall(None, layer, ("layer", "__call__"), {"x": torch.ones(1, 4)}, SPEC)  # type: ignore[arg-type]
+    times = iter([9.0, 0.1, 0.2, 0.4])
+    curve = CostCurve()
+
+    def timed(work: object) -> float:
+        return next(times)
+
+    profile(call, curve, timed)
+    assert curve.points == {1: 0.1, 2: 0.2}, "two copies took twice as long: no gain"
