@@ -93,4 +93,5 @@ def batch_counters(before: dict[str, float], after: dict[str, float]) -> dict[st
         "mean_batch": round(shared / max(forwards, 1), 2),
         "peak_batch": after["peak_batch"],
         "forwards": forwards,
+        "padding": after["denoise_padding"] - before["denoise_padding"],
     }

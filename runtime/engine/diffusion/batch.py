@@ -33,6 +33,19 @@ class Batch:
         """How many requests share the forward."""
         return len({id(call.request) for call in self.calls})
 
+    @property
+    def padding(self) -> int:
+        """Tokens of padding that a grouped forward adds to ragged text."""
+        spec, key = self.calls[0].spec, self.calls[0].key
+        if spec is None or not isinstance(key, tuple) or "grouped" not in key:
+            return 0
+        padding = 0
+        for name in spec.pad:
+            lengths = [call.arguments[name].shape[1] for call in self.calls]
+            missing = [max(lengths) - length for length in lengths]
+            padding += sum(n * c.rows for n, c in zip(missing, self.calls, strict=True))
+        return padding
+
     def run(self) -> int:
         """Run the forward; every call has its result or its own error afterwards.
 

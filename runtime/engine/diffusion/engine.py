@@ -96,6 +96,7 @@ class DiffusionEngine:
             "rows": self._counts["rows"],
             "denoise_forwards": self._counts["denoise_forwards"],
             "denoise_requests": self._counts["denoise_requests"],
+            "denoise_padding": self._counts["denoise_padding"],
             "mean_batch": self._counts["requests"] / forwards if forwards else 0.0,
             "peak_batch": self._largest_batch,
             "models": {name: model.nbytes for name, model in self._models.items()},
@@ -252,7 +253,11 @@ class DiffusionEngine:
     def _count(self, batch: Batch, forwards: int) -> None:
         self._counts.update(forwards=forwards, rows=batch.rows, requests=batch.requests)
         if batch.calls[0].method == batch.calls[0].request.model.denoiser:
-            self._counts.update(denoise_forwards=forwards, denoise_requests=batch.requests)
+            self._counts.update(
+                denoise_forwards=forwards,
+                denoise_requests=batch.requests,
+                denoise_padding=batch.padding,
+            )
             self._largest_batch = max(self._largest_batch, batch.requests)
 
     def _timed(self, work: Callable[[], object]) -> float:
@@ -287,4 +292,3 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         return "the device is out of memory; a smaller size or count may fit."
     return f"{type(error).__name__}: {error}"
-
