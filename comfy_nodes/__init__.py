@@ -1,0 +1,14 @@
+"""The node pack: what runs inside ComfyUI's Python and talks to a runtime.
+
+Needs the standard library, aiohttp, numpy, torch, Pillow and ComfyUI's own modules, nothing
+else. It computes nothing: a node says which job it wants, waits, and passes on a handle.
+
+- `values`, `plans`      what flows between nodes, and what each node asks for (pure)
+- `planner`, `precheck`  the same, for a whole prompt, before it runs (pure)
+- `media`                frames to and from IMAGE and LATENT
+- `host`                 all that is asked of ComfyUI's own modules
+- `io_loop`, `runtimes`, `catalogue`, `leases`   the connection to runtimes
+- `run`                  one job of one node
+- `queue_ahead`, `middleware`   submit what waits in the queue; refuse what cannot work
+- `nodes`                the nodes, one file per stage
+"""

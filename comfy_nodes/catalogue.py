@@ -1,0 +1,50 @@
+"""The models of each runtime, as last seen; what lists in nodes are filled from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from ..runtime.protocol.errors import OmniStageError
+from ..runtime.protocol.messages import ModelInfo
+from .runtimes import Runtimes
+
+_FRESH_S = 2.0
+"""How long an answer is good for without asking again: one burst of prompts."""
+_PATIENCE_S = 2.0
+"""How long a page may wait for its lists."""
+
+
+class Catalogue:
+    """Snapshots by address; asked on the I/O loop, read anywhere."""
+
+    def __init__(self, runtimes: Runtimes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._runtimes = runtimes
+        self._clock = clock
+        self._seen: dict[str, Mapping[str, ModelInfo]] = {}
+        self._seen_at_s: dict[str, float] = {}
+
+    def last(self, address: str = "") -> Mapping[str, ModelInfo]:
+        """The models by id as last seen, without asking; empty if never seen."""
+        return self._seen.get(address, {})
+
+    async def models(self, address: str = "") -> Mapping[str, ModelInfo]:
+        """The models by id, asked for unless just seen.
+
+        Raises:
+            RuntimeUnavailable: nothing answers; says where it was looked for.
+        """
+        now_s = self._clock()
+        if now_s - self._seen_at_s.get(address, float("-inf")) >= _FRESH_S:
+            infos = await self._runtimes.client(address).models()
+            self._seen[address] = {info.id: info for info in infos}
+            self._seen_at_s[address] = now_s
+        return self._seen[address]
+
+    async def refresh(self, address: str = "") -> None:
+        """Ask again now; what was last seen stays if nothing answers."""
+        self._seen_at_s.pop(address, None)
+        with suppress(OmniStageError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.models(address), _PATIENCE_S)

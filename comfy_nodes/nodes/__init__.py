@@ -1,0 +1,21 @@
+"""The nodes, one file per stage. Ids, inputs and their order are frozen: they only ever grow."""
+
+from .convert import FromLatent, ToConditioning, ToLatent
+from .encode import TextEncode
+from .load import LoadModel
+from .sample import Sample
+from .status import RuntimeStatus
+from .vae import VAEDecode, VAEEncode
+
+NODES = (
+    LoadModel,
+    TextEncode,
+    Sample,
+    VAEEncode,
+    VAEDecode,
+    ToLatent,
+    FromLatent,
+    ToConditioning,
+    RuntimeStatus,
+)
+"""Every node of the pack, in the order of a typical graph."""

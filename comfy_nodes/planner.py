@@ -1,0 +1,142 @@
+"""Works out, from a prompt alone, which jobs it will ask of the runtime.
+
+A pure function over the prompt that ComfyUI queues. A node that depends on something only its
+execution can tell (a picture another node makes, say) is left out: it runs when it is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.protocol.errors import OmniStageError
+from .plans import PLANS
+from .values import Images, Model, Remote
+
+if TYPE_CHECKING:
+    import torch
+
+ReadImage = Callable[[str], "torch.Tensor | None"]
+"""Reads a picture as ComfyUI's `LoadImage` would; None if it cannot."""
+
+LITERALS = frozenset(
+    {
+        "PrimitiveBoolean",
+        "PrimitiveFloat",
+        "PrimitiveInt",
+        "PrimitiveString",
+        "PrimitiveStringMultiline",
+    }
+)
+"""ComfyUI's own nodes whose output is their input `value`."""
+
+
+class Unknown(Exception):
+    """A value that only the execution can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPrompt:
+    """A prompt that waits or runs.
+
+    Attributes:
+        graph: nodes by id, in ComfyUI's API format.
+        targets: ids of the output nodes to execute; what none of them needs is not run.
+        watched: whether a page is connected that would show previews.
+    """
+
+    id: str
+    graph: Mapping[str, Any]
+    targets: tuple[str, ...]
+    watched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a prompt will ask of its runtimes, by node id, upstream nodes first."""
+
+    models: dict[str, Model] = field(default_factory=dict)
+    results: dict[str, Remote] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Addresses of the runtimes concerned."""
+        models, results = self.models.values(), self.results.values()
+        return sorted({m.address for m in models} | {r.address for r in results})
+
+
+def plan(prompt: QueuedPrompt, read_image: ReadImage) -> Plan:
+    """Work out the runtime's part of a prompt."""
+    graph = _Graph(prompt.graph, read_image)
+    for target in prompt.targets:
+        graph.visit(target)
+    return graph.plan
+
+
+class _Graph:
+    """One walk through a prompt; every node is looked at once."""
+
+    def __init__(self, prompt: Mapping[str, Any], read_image: ReadImage) -> None:
+        self.plan = Plan()
+        self._prompt = prompt
+        self._read_image = read_image
+        self._values: dict[str, Any] = {}
+        self._unknown: set[str] = set()
+
+    def visit(self, node_id: str) -> None:
+        """Plan a node and everything it depends on."""
+        if node_id in self._values or node_id in self._unknown:
+            return
+        self._unknown.add(node_id)  # until known otherwise; also ends a cycle
+        for value in self._inputs(node_id).values():
+            if _is_link(value):
+                self.visit(value[0])
+        try:
+            value = self._evaluate(node_id)
+        except Unknown:
+            return
+        if isinstance(value, Model):
+            self.plan.models[node_id] = value
+        elif isinstance(value, Remote):
+            self.plan.results[node_id] = value
+        if not isinstance(value, Images):  # the pixels are known only once they are computed
+            self._unknown.discard(node_id)
+            self._values[node_id] = value
+
+    def _evaluate(self, node_id: str) -> Any:
+        """The value of a node's first output.
+
+        Raises:
+            Unknown: only the execution can tell.
+        """
+        inputs = {name: self._resolve(value) for name, value in self._inputs(node_id).items()}
+        try:
+            kind = self._prompt[node_id]["class_type"]
+            if kind in PLANS:
+                return PLANS[kind](**inputs)
+            if kind in LITERALS:
+                return inputs["value"]
+            picture = self._read_image(inputs["image"]) if kind == "LoadImage" else None
+        except (AttributeError, KeyError, OmniStageError, TypeError, ValueError) as error:
+            raise Unknown from error  # malformed: ComfyUI or the node will say so in its own words
+        if picture is None:
+            raise Unknown
+        return picture
+
+    def _resolve(self, value: Any) -> Any:
+        if not _is_link(value):
+            return value
+        node_id, slot = value
+        if slot != 0 or node_id not in self._values:
+            raise Unknown
+        return self._values[node_id]
+
+    def _inputs(self, node_id: str) -> Mapping[str, Any]:
+        node = self._prompt.get(node_id)
+        inputs = node.get("inputs") if isinstance(node, Mapping) else None
+        return inputs if isinstance(inputs, Mapping) else {}
+
+
+def _is_link(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)

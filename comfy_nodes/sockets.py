@@ -1,0 +1,9 @@
+"""ComfyUI's names for what flows between OmniStage nodes; the values are in `values`."""
+
+from __future__ import annotations
+
+from comfy_api.latest import io
+
+OmniModel = io.Custom("OMNI_MODEL")
+OmniCond = io.Custom("OMNI_COND")
+OmniLatent = io.Custom("OMNI_LATENT")

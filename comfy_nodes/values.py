@@ -1,0 +1,92 @@
+"""What flows between OmniStage nodes: descriptions of results, never the results themselves.
+
+Pure data, so that a prompt can be planned long before it runs; `sockets` gives these values
+their ComfyUI types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..runtime.protocol.recipe import Blob, Handle, JobSpec, blob_digest, handle_of
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model by name, and where it is served.
+
+    Attributes:
+        address: the runtime's address; empty: the one in the settings.
+    """
+
+    id: str
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Data that ComfyUI has and the runtime needs: an encoded frame."""
+
+    digest: str
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, data: bytes) -> Upload:
+        """Wrap an encoded frame."""
+        return cls(blob_digest(data), data)
+
+    @property
+    def ref(self) -> Blob:
+        """The reference to use as a job's input."""
+        return Blob(self.digest)
+
+
+Source = Handle | Upload
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A result that is, or can be, on a runtime."""
+
+    source: Source
+    address: str
+
+    def __str__(self) -> str:
+        """A short form: ComfyUI prints a node's inputs when it fails."""
+        return f"{type(self).__name__.lower()} on {self.address or 'the runtime'}"
+
+
+class Conditioning(Remote):
+    """Encoded prompts."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Latent(Remote):
+    """Latents.
+
+    Attributes:
+        size: width and height of their pictures in pixels, where that is known ahead.
+    """
+
+    size: tuple[int, int] | None = None
+
+
+class Images(Remote):
+    """Pictures `[B, H, W, 3]`, float32, 0..1."""
+
+    __slots__ = ()
+
+
+def job(
+    model: Model, stage: str, output: str, params: Mapping[str, Any], **inputs: Source
+) -> Handle:
+    """One stage of a model, to be run on these inputs."""
+    spec = JobSpec.make(model.id, stage, params, {k: v.ref for k, v in inputs.items()})
+    parents = [source for source in inputs.values() if isinstance(source, Handle)]
+    handle = handle_of(spec, output, parents)
+    uploads = {s.digest: s.data for s in inputs.values() if isinstance(s, Upload)}
+    return Handle(handle.recipe, handle.job, handle.output, {**handle.blobs, **uploads})

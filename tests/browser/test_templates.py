@@ -1,0 +1,61 @@
+"""Every example workflow runs from ComfyUI's page, with previews and a picture at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnistage.tests.e2e.servers import ComfyUI, Runtime
+
+pytestmark = pytest.mark.browser
+
+HERE = Path(__file__).parent
+TEMPLATES = sorted(path.stem for path in (HERE.parents[1] / "workflows").glob("*.json"))
+RUN_TIMEOUT_S = 600
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools() -> None:
+    """Fail, rather than skip, where something is missing, so that CI cannot pass without."""
+    if "CHROMIUM" not in os.environ and shutil.which("chromium") is None:
+        pytest.fail("No Chromium: install the system's package `chromium`, or set CHROMIUM")
+    if not (HERE / "node_modules").is_dir():
+        pytest.fail("No browser driver: run `make e2e`, or `npm ci` in tests/browser")
+    if "COMFYUI" not in os.environ:
+        pytest.fail("No ComfyUI: run `make e2e`, or set COMFYUI and COMFYUI_PYTHON")
+
+
+@pytest.fixture(scope="module")
+def server(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComfyUI]:
+    """A ComfyUI whose pack talks to a runtime of this module's own."""
+    runtime = Runtime(tmp_path_factory.mktemp("runtime"))
+    source, python = Path(os.environ["COMFYUI"]), Path(os.environ["COMFYUI_PYTHON"])
+    comfyui = ComfyUI(tmp_path_factory.mktemp("comfyui"), source, python)
+    try:
+        runtime.start()
+        comfyui.start({"OMNISTAGE_ADDRESS": runtime.url})
+        yield comfyui
+    finally:
+        comfyui.end()
+        runtime.end()
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_template_runs_in_the_page(server: ComfyUI, tmp_path: Path, template: str):
+    script = [HERE / "run_template.mjs", server.url, "omnistage", template, tmp_path]
+    run = subprocess.run(
+        ["node", *script], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+    )
+    assert run.stdout, run.stderr
+    report = json.loads(run.stdout)
+    assert report["finished"], report
+    assert report["preview_nodes"], "no node showed a preview while the workflow ran"
+    assert report["images"]
+    assert all(image["width"] > 0 for image in report["images"])
+    assert report["page_errors"] == []

@@ -1,0 +1,107 @@
+"""Frames to and from ComfyUI's tensors."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from omnistage.comfy_nodes import media
+from omnistage.runtime.protocol.errors import InvalidRequest
+from omnistage.runtime.protocol.frames import Frame, Tensor
+
+
+def sent(image: torch.Tensor) -> torch.Tensor:
+    """The pictures as they arrive at the runtime."""
+    return media.frame_to_images(Frame.decode(media.images_to_frame(image).encode()))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_pictures_of_any_batch_size_travel_bit_for_bit(batch):
+    image = torch.rand(batch, 6, 4, 3)
+    assert torch.equal(sent(image), image)
+
+
+def test_grey_pictures_get_three_equal_channels():
+    image = torch.rand(2, 6, 4, 1)
+    assert torch.equal(sent(image), image.expand(-1, -1, -1, 3))
+    assert torch.equal(sent(image[..., 0]), image.expand(-1, -1, -1, 3))
+
+
+def test_transparency_is_composited_on_white():
+    image = torch.zeros(1, 1, 3, 4)
+    image[0, 0, :, 3] = torch.tensor([0.0, 0.5, 1.0])
+    assert sent(image)[0, 0, :, 0].tolist() == [1.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    "shape", [(4, 4), (1, 4, 4, 2), (1, 4, 4, 5), (0, 4, 4, 3), (1, 1, 4, 4, 3)]
+)
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(InvalidRequest) as refusal:
+        media.images_to_frame(torch.zeros(shape))
+    assert refusal.value.field == "image"
+    assert str(shape) in refusal.value.message
+
+
+def test_half_precision_pictures_become_float32():
+    assert sent(torch.rand(1, 2, 2, 3).half()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 8, 4), (2, 16, 1, 8, 4)])
+def test_latents_travel_with_a_frame_axis(shape):
+    samples = torch.randn(shape)
+    frame = Frame.decode(media.latent_to_frame({"samples": samples}).encode())
+    assert frame.header["kind"] == "latent"
+    assert torch.equal(media.frame_to_latent(frame)["samples"], samples.view(2, 16, 1, 8, 4))
+
+
+def test_other_latent_shapes_are_refused():
+    with pytest.raises(InvalidRequest, match="samples has the shape"):
+        media.latent_to_frame({"samples": torch.zeros(16, 8, 8)})
+
+
+def test_a_models_normalisation_is_undone():
+    ours = Tensor.of(np.ones((1, 2, 1, 1, 1), np.float32))
+    frame = Frame({"kind": "latent", "mean": [1.0, 2.0], "std": [3.0, 4.0]}, {"samples": ours})
+    assert media.frame_to_latent(frame)["samples"].flatten().tolist() == [4.0, 6.0]
+
+
+def test_bfloat16_arrives_as_the_same_numbers():
+    values = torch.randn(1, 2, 1, 4, 4).bfloat16()
+    wire = Tensor(values.view(torch.int16).numpy().view(np.uint16), "BF16")
+    frame = Frame.decode(Frame({"kind": "latent"}, {"samples": wire}).encode())
+    assert torch.equal(media.frame_to_latent(frame)["samples"], values.float())
+
+
+def conditioning(*names: str) -> Frame:
+    rng = np.random.default_rng(0)
+    shapes = {name: (1, 3) if name.endswith("mask") else (1, 3, 4) for name in names}
+    arrays = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
+    return Frame({"kind": "conditioning"}, {k: Tensor.of(v) for k, v in arrays.items()})
+
+
+def test_conditioning_with_a_negative_prompt():
+    names = ("prompt_embeds", "prompt_embeds_mask")
+    frame = conditioning(*names, *(f"negative_{name}" for name in names))
+    ((embeddings, facts),), ((avoid, _),) = media.frame_to_conditioning(frame)
+    assert np.array_equal(embeddings.numpy(), frame.tensors["prompt_embeds"].array)
+    assert facts["attention_mask"].shape == (1, 3)
+    assert np.array_equal(avoid.numpy(), frame.tensors["negative_prompt_embeds"].array)
+
+
+def test_conditioning_without_a_negative_prompt_is_zeros():
+    _, ((avoid, facts),) = media.frame_to_conditioning(
+        conditioning("prompt_embeds", "prompt_embeds_mask")
+    )
+    assert not avoid.any()
+    assert facts["attention_mask"].any()
+
+
+def test_a_preview_becomes_a_picture():
+    data = io.BytesIO()
+    Image.new("RGB", (8, 4), "red").save(data, "JPEG")
+    assert media.preview_image(data.getvalue()).size == (8, 4)

@@ -1,0 +1,117 @@
+"""Planning a prompt before it runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from omnistage.comfy_nodes import plans
+from omnistage.comfy_nodes.planner import plan
+from omnistage.comfy_nodes.values import Model
+
+from .prompts import graph, queued
+
+
+def unreadable(_: str) -> None:
+    return None
+
+
+def planned(made, *targets, read_image=unreadable):
+    return plan(queued(made, *targets), read_image)
+
+
+def test_the_plan_is_what_the_nodes_ask_for():
+    result = planned(graph())
+    model = Model("demo")
+    inputs = graph()["3"]["inputs"]
+    literals = {k: v for k, v in inputs.items() if not isinstance(v, list)}
+    conditioning = plans.text_encode(model, "a red circle", "")
+    latent = plans.sample(model, conditioning, **literals)
+    assert result.models == {"1": model}
+    assert result.results == {
+        "2": conditioning,
+        "3": latent,
+        "4": plans.vae_decode(model, latent),
+    }
+    assert result.addresses == [""]
+
+
+def test_upstream_nodes_come_first():
+    assert list(planned(graph()).results) == ["2", "3", "4"]
+
+
+def test_what_no_target_needs_is_not_planned():
+    assert list(planned(graph(), "3").results) == ["2", "3"]
+    assert planned(graph(), "9").results == {}
+
+
+@pytest.mark.parametrize("kind", ["PrimitiveString", "PrimitiveStringMultiline"])
+def test_literal_nodes_are_resolved(kind):
+    made = graph(_2={"prompt": ["9", 0]}) | {
+        "9": {"class_type": kind, "inputs": {"value": "a red circle"}}
+    }
+    assert planned(made).results == planned(graph()).results
+
+
+def test_a_value_only_the_execution_knows_ends_the_plan():
+    made = graph(_3={"seed": ["9", 0]}) | {"9": {"class_type": "RandomSeed", "inputs": {}}}
+    assert list(planned(made).results) == ["2"]
+
+
+def image_to_image():
+    return graph(_3={"latent": ["8", 0]}) | {
+        "7": {"class_type": "LoadImage", "inputs": {"image": "cat.png"}},
+        "8": {"class_type": "OmniStageVAEEncode", "inputs": {"model": ["1", 0], "image": ["7", 0]}},
+    }
+
+
+def test_a_readable_picture_is_planned_with():
+    picture = torch.rand(1, 64, 64, 3)
+    result = planned(image_to_image(), read_image={"cat.png": picture}.get)
+    assert list(result.results) == ["2", "8", "3", "4"]
+    assert result.results["8"] == plans.vae_encode(Model("demo"), picture)
+
+
+def test_an_unreadable_picture_is_left_to_the_execution():
+    assert list(planned(image_to_image()).results) == ["2"]
+
+
+def test_pixels_the_runtime_makes_are_not_known_ahead():
+    made = image_to_image()
+    made["8"]["inputs"]["image"] = ["4", 0]
+    made["3"]["inputs"].pop("latent")
+    assert list(planned(made, "8").results) == ["2", "3", "4"]
+
+
+def test_a_nodes_second_output_is_not_its_first():
+    made = image_to_image()
+    made["8"]["inputs"]["image"] = ["7", 1]
+    assert "8" not in planned(made, read_image=lambda _: torch.rand(1, 64, 64, 3)).results
+
+
+def test_two_runtimes_in_one_prompt():
+    made = graph() | {
+        "6": {"class_type": "OmniStageLoadModel", "inputs": {"model": "x", "address": "http://b"}},
+        "7": {"class_type": "OmniStageTextEncode", "inputs": {"model": ["6", 0], "prompt": "y"}},
+    }
+    assert planned(made, "5", "7").addresses == ["", "http://b"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"3": None},
+        {"3": {"class_type": "OmniStageSample"}},
+        {"3": {"inputs": {}}},
+        {"3": {"class_type": ["x"], "inputs": {}}},
+        {"3": {"class_type": "OmniStageSample", "inputs": {"unheard_of": 1}}},
+        {"2": {"class_type": "OmniStageTextEncode", "inputs": {"model": ["3", 0]}}},
+    ],
+)
+def test_a_malformed_prompt_is_left_to_comfyui(broken):
+    assert "3" not in planned(graph() | broken).results
+
+
+def test_a_cycle_ends():
+    made = graph(_2={"prompt": ["4", 0]})
+    assert planned(made).results == {}
