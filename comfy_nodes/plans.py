@@ -21,9 +21,9 @@ DEFAULT = "default"
 """The choice in a list that means "the model's own"."""
 
 
-def load_model(model: str, address: str = "") -> Model:
+def load_model(model: str, address: str = "", strict: bool = False) -> Model:
     """A model by name; nothing runs."""
-    return Model(model, address.strip().rstrip("/"))
+    return Model(model, address.strip().rstrip("/"), strict)
 
 
 def text_encode(model: Model, prompt: str, negative_prompt: str = "") -> Conditioning:

@@ -19,10 +19,12 @@ class Model:
 
     Attributes:
         address: the runtime's address; empty: the one in the settings.
+        strict: whether its work never shares a forward pass.
     """
 
     id: str
     address: str = ""
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def job(
     model: Model, stage: str, output: str, params: Mapping[str, Any], **inputs: Source
 ) -> Handle:
     """One stage of a model, to be run on these inputs."""
+    if model.strict:
+        params = {**params, "strict": True}
     spec = JobSpec.make(model.id, stage, params, {k: v.ref for k, v in inputs.items()})
     parents = [source for source in inputs.values() if isinstance(source, Handle)]
     handle = handle_of(spec, output, parents)

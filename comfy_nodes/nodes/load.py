@@ -37,6 +37,13 @@ class LoadModel(Node):
                     tooltip="The runtime's address, such as http://127.0.0.1:8400. "
                     "Empty: the one in the settings.",
                 ),
+                io.Boolean.Input(
+                    "strict",
+                    default=False,
+                    optional=True,
+                    tooltip="Never share a forward pass: bit-identical to diffusers' pipeline, and "
+                    "slower. Off: equal to within rounding.",
+                ),
             ],
             outputs=[OmniModel.Output(display_name="model")],
         )
@@ -47,7 +54,7 @@ class LoadModel(Node):
         return True
 
     @classmethod
-    async def fingerprint_inputs(cls, model: str, address: str = "") -> str:
+    async def fingerprint_inputs(cls, model: str, address: str = "", strict: bool = False) -> str:
         """The model's revision: when it changes, what ComfyUI cached is out of date."""
         services = pack()
         try:

@@ -133,7 +133,8 @@ def _spawn(
     tied: bool,
     environ: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
-    command = [python, "-m", "omnistage.runtime", "serve"]
+    # -P: the folder this process happens to stand in must not shadow the runtime's imports
+    command = [python, "-P", "-m", "omnistage.runtime", "serve"]
     command += ["--host", address.host, "--port", str(address.port)]
     command += [*arguments, *(["--tied"] if tied else [])]
     environ = dict(environ)

@@ -112,7 +112,7 @@ class ProcessExecutor:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", _WORKER, str(theirs.fileno())),
+                *(sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())),
                 pass_fds=(theirs.fileno(),),
                 stdin=DEVNULL,
                 stdout=PIPE,

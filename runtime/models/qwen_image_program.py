@@ -20,6 +20,7 @@ from ..protocol.errors import InvalidRequest
 from .call_spec import CallSpec
 from .components import load_module, load_scheduler, load_tokenizer
 from .latent_rgb import fit_latent_to_rgb
+from .latent_space import LatentSpace
 from .program import Bundle, LoadedModel, StageContext, step_progress
 from .qwen_image import MAX_SEED, MAX_TOKENS
 from .qwen_image_packed import QwenImagePacked
@@ -27,6 +28,9 @@ from .still_image import still_image_vae
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
+
+SCALE = 8
+"""Pixels a latent stands for, on each side; the transformer takes latents two by two."""
 
 SPECS = {
     ("transformer", "__call__"): CallSpec(
@@ -70,6 +74,7 @@ def load(checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
     }
     programs = _Programs(
         tokenizer=load_tokenizer(checkpoint.folder / "tokenizer"),
+        space=LatentSpace.of(vae.config),
         scheduler=load_scheduler(checkpoint.folder / "scheduler"),
     )
     return LoadedModel(
@@ -94,8 +99,9 @@ class _Programs:
     and gives it proxies, a scheduler and a guider of its own.
     """
 
-    def __init__(self, tokenizer: Any, scheduler: Any) -> None:
+    def __init__(self, tokenizer: Any, space: LatentSpace, scheduler: Any) -> None:
         self._tokenizer = tokenizer
+        self._space = space
         self._scheduler = scheduler
         blocks = copy.deepcopy(QwenImageAutoBlocks().sub_blocks)  # ours: the bars are replaced
         for loop in _loops(blocks.values()):
@@ -130,46 +136,52 @@ class _Programs:
     def sample(
         self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
     ) -> dict[str, Bundle]:
-        """Noise, or the given latents with noise, to latents `[count, C, 1, h, w]`."""
+        """Noise, or given latents with noise, to latents.
+
+        `[count, C, 1, h, w]`; with B latents to start from, `count` of each: `[B * count, ...]`.
+        """
         conditioning = inputs["conditioning"].tensors
         guided = params["guidance"] > 1 and "negative_prompt_embeds" in conditioning
         task = "image_to_image" if "latent" in inputs else "text_to_image"
         pipeline = self._pipeline(task, context, transformer="transformer")
         pipeline.scheduler = copy.deepcopy(self._scheduler)
         pipeline.guider = ClassifierFreeGuidance(guidance_scale=params["guidance"], enabled=guided)
-        size = {"height": params["height"], "width": params["width"]}
         given = {k: v for k, v in conditioning.items() if guided or not k.startswith("negative")}
+        pictures = params["count"]
         if "latent" in inputs:
-            given |= _image_to_image(inputs["latent"], params, size)
+            start = self._start_from(inputs["latent"], params).to(given["prompt_embeds"])
+            given = {k: v.expand(len(start), *v.shape[1:]) for k, v in given.items()}
+            given |= {"image_latents": start, "strength": params["denoise"]}
+            pictures *= len(start)
         latents = pipeline(
             **given,
-            **size,
+            height=params["height"],
+            width=params["width"],
             num_inference_steps=params["steps"],
             num_images_per_prompt=params["count"],
-            generator=_generators(params),
+            generator=_generators(params["seed"], pictures),
             attention_kwargs={},
             output="latents",
         )
-        facts = {"kind": "latent", "family": "qwen-image", **size}
-        return {"latent": Bundle({"samples": latents}, facts)}
+        return {"latent": self._space.bundle(latents)}
 
     def vae_encode(
         self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
     ) -> dict[str, Bundle]:
         """Pictures `[B, H, W, 3]` in 0..1 to latents `[B, C, 1, h, w]`."""
         pixels = inputs["images"].tensors["images"].movedim(-1, 1)
-        height, width = (side - side % 16 for side in pixels.shape[-2:])
+        height, width = pixels.shape[-2:]
+        _check_sides(width, height)
         pipeline = self._pipeline("encode_image", context, vae=_vae(context))
         latents = pipeline(image=pixels, height=height, width=width, output="image_latents")
-        facts = {"kind": "latent", "family": "qwen-image", "height": height, "width": width}
-        return {"latent": Bundle({"samples": latents}, facts)}
+        return {"latent": self._space.bundle(latents)}
 
     def vae_decode(
         self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
     ) -> dict[str, Bundle]:
         """Latents to pictures `[B, H, W, 3]`, float32 in 0..1."""
         pipeline = self._pipeline("decode", context, vae=_vae(context))
-        latents = inputs["latent"].tensors["samples"]
+        latents = self._space.latents(inputs["latent"])
         images = pipeline(latents=latents, output_type="pt", output="images")
         pictures = images.movedim(1, -1).float().contiguous()
         return {"images": Bundle({"images": pictures}, {"kind": "images"})}
@@ -180,6 +192,22 @@ class _Programs:
         for name, module in modules.items():
             pipeline.__dict__[name] = context.module(module)
         return pipeline
+
+    def _start_from(self, latent: Bundle, params: Mapping[str, Any]) -> torch.Tensor:
+        """The latents to start from; they must be for the size that was asked for."""
+        latents = self._space.latents(latent)
+        have = tuple(side * SCALE for side in reversed(latents.shape[-2:]))
+        asked = (params["width"], params["height"])
+        if have != asked:
+            raise InvalidRequest(
+                f"The latent is for {have[0]}x{have[1]} px, "
+                f"but {asked[0]}x{asked[1]} px were asked for.",
+                field="latent",
+                value=f"{have[0]}x{have[1]}",
+                allowed=f"{asked[0]}x{asked[1]}",
+                stage="sample",
+            )
+        return latents
 
     def _check_length(self, field: str, text: str) -> None:
         tokens = len(self._tokenizer(text).input_ids)
@@ -208,27 +236,23 @@ def _vae(context: StageContext) -> str:
     return "vae" if context.strict else "still_vae"
 
 
-def _generators(params: Mapping[str, Any]) -> Any:
+def _generators(seed: int, count: int) -> Any:
     """One generator per picture, so that picture i equals a request with seed + i alone."""
-    seeds = [(params["seed"] + i) & MAX_SEED for i in range(params["count"])]
+    seeds = [(seed + i) & MAX_SEED for i in range(count)]
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     return generators if len(generators) > 1 else generators[0]
 
 
-def _image_to_image(
-    latent: Bundle, params: Mapping[str, Any], size: Mapping[str, int]
-) -> dict[str, Any]:
-    have = {side: latent.facts.get(side) for side in ("height", "width")}
-    if have != size:
+def _check_sides(width: int, height: int) -> None:
+    if width % (2 * SCALE) or height % (2 * SCALE):
         raise InvalidRequest(
-            f"The latent is for {have['width']}x{have['height']} px, "
-            f"but {size['width']}x{size['height']} px were asked for.",
-            field="latent",
-            value=f"{have['width']}x{have['height']}",
-            allowed=f"{size['width']}x{size['height']}",
-            stage="sample",
+            f"A picture of {width}x{height} px cannot be encoded: both sides must be multiples "
+            f"of {2 * SCALE}. Scale or crop it first; nothing is cut in silence.",
+            field="images",
+            value=f"{width}x{height}",
+            allowed=f"multiples of {2 * SCALE}",
+            stage="vae_encode",
         )
-    return {"image_latents": latent.tensors["samples"], "strength": params["denoise"]}
 
 
 def _clean_latents(arguments: Mapping[str, Any], result: Any) -> torch.Tensor:
@@ -251,8 +275,6 @@ def _latent_to_rgb(vae: Any) -> torch.Tensor:
     pictures = torch.nn.functional.interpolate(colours, size=64).unsqueeze(2)
     with torch.inference_mode():
         encoded = vae.encode((pictures * 2 - 1).to(parameter)).latent_dist.mode().float().cpu()
-    mean = torch.tensor(vae.config.latents_mean).view(1, -1, 1, 1, 1)
-    std = torch.tensor(vae.config.latents_std).view(1, -1, 1, 1, 1)
-    latents = ((encoded - mean) / std).movedim(1, -1).flatten(0, -2)
+    latents = LatentSpace.of(vae.config).normalised(encoded).movedim(1, -1).flatten(0, -2)
     small = torch.nn.functional.interpolate(colours, size=encoded.shape[-2:])
     return fit_latent_to_rgb(latents, small.movedim(1, -1).flatten(0, -2)).to(parameter.device)

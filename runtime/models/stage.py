@@ -105,8 +105,9 @@ class Stage:
         schema = self.params.model_json_schema()["properties"].get(name)
         if schema is None:
             return None
-        if "enum" in schema:
-            return ", ".join(str(v) for v in schema["enum"])
+        choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        if choices:
+            return ", ".join(map(str, choices))
         words = [str(schema["type"])] if "type" in schema else []
         for key, text in _RANGE_WORDS.items():
             if key in schema:

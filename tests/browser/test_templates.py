@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from omnistage.tests.e2e.servers import ComfyUI, Runtime
+from omnistage.runtime.bench.servers import ComfyUI, Runtime
 
 pytestmark = pytest.mark.browser
 

@@ -92,3 +92,16 @@ def test_a_latent_of_comfyui_is_an_upload_without_a_job(conditioning):
 
 def test_an_address_is_taken_without_blanks_and_slash():
     assert plans.load_model("demo", " http://host:1/ ") == Model("demo", "http://host:1")
+
+
+def test_strict_goes_with_every_stage_of_the_model():
+    model = plans.load_model("demo", strict=True)
+    handle = plans.vae_decode(model, a_latent(model)).source
+    assert [job.params["strict"] for job in handle.recipe] == [True] * 3
+
+
+def a_latent(model: Model):
+    conditioning = plans.text_encode(model, "a star")
+    sizes = {"width": 0, "height": 0, "count": 1, "steps": 0}
+    choices = {"guidance": -1.0, "scheduler": plans.DEFAULT, "denoise": 1.0, "seed": 1}
+    return plans.sample(model, conditioning, **sizes, **choices)

@@ -95,4 +95,3 @@ def tensors(result: Any) -> list[torch.Tensor]:
         return [t for value in result for t in tensors(value)]
     parameters = getattr(result, "parameters", None)
     return [parameters] if isinstance(parameters, torch.Tensor) else []
-

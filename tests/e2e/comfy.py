@@ -1,38 +1,20 @@
-"""A small client of ComfyUI's own HTTP API: queue prompts, wait, look at pictures."""
+"""What the end-to-end tests queue: shipped workflows, made small, unique or long."""
 
 from __future__ import annotations
 
-import copy
-import io
-import json
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import uuid
-from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from omnistage.runtime.bench.comfyui import Graph, with_inputs, workflow
 
-from .servers import ComfyUI, get_json, wait_until
-
-WORKFLOWS = Path(__file__).resolve().parents[2] / "workflows"
-Graph = dict[str, Any]
-
-
-def workflow(name: str) -> Graph:
-    """One of the shipped workflows in API format, as it is."""
-    return dict(json.loads((WORKFLOWS / "api" / f"{name}.json").read_text()))
+LEASE_S = 8.0
+"""How long a lease of the tests' runtime lasts without a sign of life."""
 
 
 def small(name: str = "text_to_image", **sample: Any) -> Graph:
     """A shipped workflow at 64 x 64 px and 4 steps, with its samplers changed as given."""
-    graph = copy.deepcopy(workflow(name))
-    for node in graph.values():
-        if node["class_type"] == "OmniStageSample":
-            node["inputs"] |= {"width": 64, "height": 64, "steps": 4, **sample}
-    return graph
+    inputs = {"width": 64, "height": 64, "steps": 4, **sample}
+    return with_inputs(workflow(name), "OmniStageSample", **inputs)
 
 
 def fresh(**sample: Any) -> Graph:
@@ -43,105 +25,3 @@ def fresh(**sample: Any) -> Graph:
 def long(**sample: Any) -> Graph:
     """Text to image that nobody waits for: it is stopped, or dies with a server."""
     return fresh(**{"steps": 200, "width": 128, "height": 128, "count": 16, **sample})
-
-
-class Refused(Exception):
-    """ComfyUI did not take a prompt; `body` is its answer."""
-
-    def __init__(self, body: dict[str, Any]) -> None:
-        super().__init__(json.dumps(body, indent=1))
-        self.body = body
-
-    @property
-    def details(self) -> str:
-        """What the user reads."""
-        return str(self.body["error"]["details"])
-
-
-class Comfy:
-    """One ComfyUI server."""
-
-    def __init__(self, server: ComfyUI) -> None:
-        self.server = server
-
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST JSON; an empty answer is an empty object.
-
-        Raises:
-            Refused: ComfyUI answered 400.
-        """
-        request = urllib.request.Request(
-            self.server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                data = answer.read()
-        except urllib.error.HTTPError as error:
-            if error.code == 400:
-                raise Refused(json.load(error)) from error
-            raise
-        return json.loads(data) if data.strip() else {}
-
-    def text(self, path: str) -> str:
-        """GET a text."""
-        with urllib.request.urlopen(self.server.url + path, timeout=60) as answer:
-            return str(answer.read().decode())
-
-    def queue(self, graph: Graph, **fields: Any) -> str:
-        """Queue a prompt; returns its id."""
-        return str(self.post("/prompt", {"prompt": graph, **fields})["prompt_id"])
-
-    def wait(self, prompt_id: str, timeout_s: float = 120.0) -> dict[str, Any]:
-        """Wait for a prompt's end; returns its history entry."""
-
-        def entry() -> Any:
-            return get_json(f"{self.server.url}/history/{prompt_id}").get(prompt_id)
-
-        return dict(wait_until(entry, f"prompt {prompt_id} ends", timeout_s))
-
-    def run(self, graph: Graph) -> list[Image.Image]:
-        """Run a prompt to success; returns its pictures, in the order of their nodes."""
-        entry = self.wait(self.queue(graph))
-        assert entry["status"]["status_str"] == "success", error_of(entry)
-        return self.pictures(entry)
-
-    def pictures(self, entry: dict[str, Any]) -> list[Image.Image]:
-        """The pictures of a finished prompt."""
-        outputs = sorted(entry["outputs"].items(), key=lambda item: int(item[0]))
-        return [self.picture(image) for _, output in outputs for image in output.get("images", [])]
-
-    def picture(self, image: dict[str, str]) -> Image.Image:
-        """Download a picture."""
-        url = f"{self.server.url}/view?{urllib.parse.urlencode(image)}"
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return Image.open(io.BytesIO(answer.read())).convert("RGB")
-
-    def running(self) -> list[str]:
-        """Ids of the prompts being executed."""
-        return [item[1] for item in get_json(self.server.url + "/queue")["queue_running"]]
-
-    def idle(self) -> bool:
-        """Whether the queue is empty."""
-        queue = get_json(self.server.url + "/queue")
-        return not queue["queue_running"] and not queue["queue_pending"]
-
-    def drain(self) -> None:
-        """Stop and drop everything, for the next test."""
-        self.post("/queue", {"clear": True})
-        deadline = time.monotonic() + 60
-        while not self.idle() and time.monotonic() < deadline:
-            self.post("/interrupt", {})
-            time.sleep(0.2)
-
-
-def error_of(entry: dict[str, Any]) -> str:
-    """What a failed prompt tells the user; empty if it did not fail."""
-    for kind, data in entry["status"]["messages"]:
-        if kind == "execution_error":
-            return str(data["exception_message"])
-    return ""
-
-
-def was_interrupted(entry: dict[str, Any]) -> bool:
-    """Whether a prompt was stopped."""
-    return any(kind == "execution_interrupted" for kind, _ in entry["status"]["messages"])

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from .comfy import Comfy
-from .servers import ComfyUI, Runtime, wait_until
+from omnistage.runtime.bench.comfyui import Comfy
+from omnistage.runtime.bench.servers import ComfyUI, Runtime, comfyui_python, wait_until
+
+from .comfy import LEASE_S
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +24,7 @@ def new_comfyui(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ComfyU
     if "COMFYUI" not in os.environ:
         pytest.fail("COMFYUI does not name a ComfyUI folder: run `make e2e`")
     source = Path(os.environ["COMFYUI"])
-    python = Path(os.environ.get("COMFYUI_PYTHON") or source.parent / "venv" / "bin" / "python")
+    python = comfyui_python(source)
 
     def make() -> ComfyUI:
         return ComfyUI(tmp_path_factory.mktemp("comfyui"), source, python)
@@ -32,7 +34,7 @@ def new_comfyui(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ComfyU
 
 @pytest.fixture(scope="session")
 def runtime_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    server = Runtime(tmp_path_factory.mktemp("runtime"))
+    server = Runtime(tmp_path_factory.mktemp("runtime"), f"leases.ttl_s={LEASE_S}")
     server.start()
     yield server
     server.end()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from .comfy import WORKFLOWS, Comfy
+from omnistage.runtime.bench.comfyui import WORKFLOWS, Comfy
 
 pytestmark = pytest.mark.e2e
 

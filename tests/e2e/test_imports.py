@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .servers import REPOSITORY, ComfyUI
+from omnistage.runtime.bench.servers import REPOSITORY, ComfyUI
 
 pytestmark = pytest.mark.e2e
 

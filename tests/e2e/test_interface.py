@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from .comfy import Comfy
-from .servers import get_json
+from omnistage.runtime.bench.comfyui import Comfy
+from omnistage.runtime.bench.servers import get_json
 
 pytestmark = pytest.mark.e2e
 

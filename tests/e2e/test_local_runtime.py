@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from .comfy import Comfy, small
-from .servers import ComfyUI, free_port, get_json, wait_until
+from omnistage.runtime.bench.comfyui import Comfy
+from omnistage.runtime.bench.servers import ComfyUI, free_port, get_json, wait_until
+
+from .comfy import small
 
 pytestmark = pytest.mark.e2e
 

@@ -11,12 +11,13 @@ import pytest
 from PIL import Image, ImageChops
 
 from omnistage.comfy_nodes.planner import QueuedPrompt, plan
+from omnistage.runtime.bench.comfyui import Comfy, Graph, Refused, error_of
+from omnistage.runtime.bench.servers import Runtime
 from omnistage.runtime.client import RuntimeClient
 from omnistage.runtime.protocol.messages import SubmitRequest
 from omnistage.runtime.protocol.recipe import Handle, Recipe
 
-from .comfy import Comfy, Graph, Refused, error_of, fresh, small
-from .servers import Runtime
+from .comfy import fresh, small
 
 pytestmark = pytest.mark.e2e
 

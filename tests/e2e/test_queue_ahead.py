@@ -7,8 +7,10 @@ import urllib.error
 
 import pytest
 
-from .comfy import Comfy, fresh, long, was_interrupted
-from .servers import Runtime, wait_until
+from omnistage.runtime.bench.comfyui import Comfy, was_interrupted
+from omnistage.runtime.bench.servers import Runtime, wait_until
+
+from .comfy import fresh, long
 
 pytestmark = pytest.mark.e2e
 

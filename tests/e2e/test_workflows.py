@@ -11,8 +11,10 @@ import os
 import pytest
 from PIL import Image
 
-from .comfy import WORKFLOWS, Comfy, small, workflow
-from .servers import Runtime
+from omnistage.runtime.bench.comfyui import WORKFLOWS, Comfy, workflow
+from omnistage.runtime.bench.servers import Runtime
+
+from .comfy import small
 
 pytestmark = pytest.mark.e2e
 

@@ -23,7 +23,9 @@ class PlainQwenImage:
     def INPUT_TYPES(cls) -> dict[str, dict[str, tuple[str, dict[str, object]]]]:  # noqa: N802
         """ComfyUI's name for the inputs."""
         numbers = {name: ("INT", {"max": 2**63}) for name in ("size", "steps", "seed")}
-        texts = {name: ("STRING", {}) for name in ("prompt", "negative_prompt")}
+        texts: dict[str, tuple[str, dict[str, object]]] = {
+            name: ("STRING", {}) for name in ("prompt", "negative_prompt")
+        }
         return {"required": {**texts, **numbers, "guidance": ("FLOAT", {})}}
 
     def run(

@@ -128,6 +128,58 @@ def test_several_pictures_are_encoded_each_as_if_alone(session: Session) -> None
     assert np.abs(many[:1] - one).max() <= 2e-5 * np.abs(one).max()
 
 
+def test_each_of_several_pictures_is_changed_as_if_alone(session: Session) -> None:
+    pictures = np.random.default_rng(0).random((2, 64, 64, 3), np.float32)
+    conditioning = session.encode("a red square on a white background", " ")
+    results = []
+    for start in (pictures, pictures[:1], pictures[1:]):
+        frame = Frame({"kind": "images"}, {"images": Tensor.of(start)})
+        latent = session.stage("vae_encode", {"images": frame})
+        seed = 8 if start is pictures or len(results) == 1 else 9
+        changed = session.stage(
+            "sample", {**conditioning, **latent}, steps=6, denoise=0.5, seed=seed
+        )
+        results.append(changed["latent"].tensors["samples"].array)
+    both, first, second = results
+    alone = np.concatenate([first, second])
+    assert np.abs(both - alone).max() <= 5e-5 * np.abs(alone).max()
+
+
+def test_count_pictures_of_each_latent(session: Session) -> None:
+    pictures = np.random.default_rng(0).random((2, 64, 64, 3), np.float32)
+    frame = Frame({"kind": "images"}, {"images": Tensor.of(pictures)})
+    latent = session.stage("vae_encode", {"images": frame})
+    conditioning = session.encode("a star")
+    changed = session.stage("sample", {**conditioning, **latent}, steps=2, count=3)
+    assert changed["latent"].tensors["samples"].array.shape[0] == 6
+
+
+def test_latents_in_the_vaes_own_space_are_normalised(session: Session) -> None:
+    latent = session.stage("sample", session.encode("a star"), steps=2)["latent"]
+    mean, std = (np.reshape(latent.header[k], (1, -1, 1, 1, 1)) for k in ("mean", "std"))
+    raw = (latent.tensors["samples"].array * std + mean).astype(np.float32)
+    upload = Frame({"kind": "latent", "space": "vae"}, {"samples": Tensor.of(raw)})
+    ours, theirs = (
+        pixels(session.stage("vae_decode", {"latent": frame})) for frame in (latent, upload)
+    )
+    assert np.abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1, 8, 8), (1, 16, 8, 8)])
+def test_what_is_no_latent_of_the_model_is_refused(
+    session: Session, shape: tuple[int, ...]
+) -> None:
+    frame = Frame({"kind": "latent"}, {"samples": Tensor.of(np.zeros(shape, np.float32))})
+    with pytest.raises(InvalidRequest, match="no latents of this model"):
+        session.stage("vae_decode", {"latent": frame})
+
+
+def test_a_picture_that_would_be_cut_is_refused(session: Session) -> None:
+    frame = Frame({"kind": "images"}, {"images": Tensor.of(np.zeros((1, 100, 64, 3), np.float32))})
+    with pytest.raises(InvalidRequest, match="multiples of 16"):
+        session.stage("vae_encode", {"images": frame})
+
+
 def test_previews_show_what_will_be_seen(session: Session) -> None:
     latent = session.stage("sample", session.encode("a star"), steps=20, seed=4)
     previews = [event.image for event in session.events if event.kind == "preview"]

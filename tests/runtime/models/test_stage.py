@@ -33,7 +33,7 @@ def test_defaults_are_filled_in() -> None:
         ("steps", "20", "integer"),
         ("denoise", 0.0, "more than 0"),
         ("count", 0, "at least 1"),
-        ("scheduler", "magic", None),
+        ("scheduler", "magic", "default"),
         ("colour", "red", "width"),
     ],
 )
