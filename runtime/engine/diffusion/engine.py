@@ -6,12 +6,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...models.program import LoadedModel
-from ...protocol.errors import JobFailed, OmniStageError
+from ...protocol.errors import JobFailed, ModelLoadFailed, OmniStageError
 from ..core import EngineEvent, StageTask
 from .batch import Batch, pick
 from .call import ModuleCall
@@ -122,11 +123,19 @@ class DiffusionEngine:
         try:
             self._models[model] = self._load[model]()
         except OmniStageError as error:
-            for task in missing:
-                if task.model == model:
-                    del self._arrivals[task.id]
-                    self._finish(task, "failed", error=error)
+            self._refuse(model, error)
+        except Exception as error:  # noqa: BLE001 - the border to the model's code
+            log.exception("loading model %s failed", model)
+            words = f"Model {model} could not be loaded: {_in_words(error)}"
+            self._refuse(model, ModelLoadFailed(words, field="model", value=model))
         return True
+
+    def _refuse(self, model: str, error: OmniStageError) -> None:
+        """Fail every arrival that waits for a model."""
+        for task, _ in list(self._arrivals.values()):
+            if task.model == model:
+                del self._arrivals[task.id]
+                self._finish(task, "failed", error=error)
 
     def _admit(self) -> None:
         arrivals, self._arrivals = self._arrivals, {}
@@ -141,7 +150,7 @@ class DiffusionEngine:
             self._events.append(EngineEvent(task.id, "started"))
             inputs = {n: to_bundle(frame, self._device) for n, frame in task.inputs.items()}
             self._requests[task.id] = request
-            self._advance(request, lambda r=request, i=inputs: r.start(i))  # type: ignore[misc]
+            self._advance(request, partial(request.start, inputs))
 
     def _apply_cancels(self) -> None:
         cancels, self._cancels = self._cancels, set()

@@ -136,6 +136,18 @@ def test_a_model_that_does_not_load_fails_its_tasks_and_is_tried_again() -> None
     assert run(engine)["second"][-1].kind == "done"
 
 
+def test_a_loader_with_a_bug_fails_its_tasks_only() -> None:
+    def load() -> LoadedModel:
+        raise KeyError("hidden_size")
+
+    engine = toy_engine(load=load)
+    engine.submit(toy_task("a"))
+    end = run(engine)["a"][-1]
+    assert end.kind == "failed"
+    assert "hidden_size" in str(end.error)
+    assert not engine.busy
+
+
 def test_fair_alternates_between_clients() -> None:
     from dataclasses import replace
 
