@@ -94,7 +94,8 @@ def build_vae() -> AutoencoderKLQwenImage:
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Conv2d):
                 module.weight.mul_(3**0.5)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         for module in vae.modules():
             if isinstance(module, QwenImageResidualBlock):
                 module.conv2.weight.mul_(0.3)

@@ -79,9 +79,10 @@ def score(requests: Sequence[Request], pictures: Sequence[Image.Image]) -> Score
         _right(request, recognise(picture))
         for request, picture in zip(requests, pictures, strict=True)
     ]
-    means = torch.tensor(rows, dtype=torch.float64).mean(0).tolist()
+    shares = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    background, colour, shape, count, position = shares
     everything = sum(all(row) for row in rows) / len(rows)
-    return Score(len(rows), *means, everything)
+    return Score(len(rows), background, colour, shape, count, position, everything)
 
 
 def _right(request: Request, sight: Sight) -> list[bool]:

@@ -6,7 +6,6 @@ part is compared with drawn templates of every shape. Knows nothing of models or
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -155,20 +154,12 @@ def _normalise(mask: Mask) -> NDArray[np.float32]:
     box = mask[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     picture = Image.fromarray(box.astype(np.uint8) * 255)
     grid = picture.resize((_GRID, _GRID), Image.Resampling.BILINEAR)
-    return np.asarray(grid, dtype=np.float32) / 255
+    return np.asarray(grid, dtype=np.float32) / np.float32(255)
 
 
 def _overlap(part: NDArray[np.float32], template: NDArray[np.float32]) -> float:
     """Soft intersection over union."""
     return float(np.minimum(part, template).sum() / np.maximum(part, template).sum())
-
-
-def drawn_accuracy(size_px: int, count: int, rng: random.Random) -> float:
-    """Share of drawn scenes that are recognised in every respect."""
-    from .captions import random_scene
-
-    scenes = [random_scene(rng) for _ in range(count)]
-    return sum(matches(recognise(draw(s, size_px, rng)), s) for s in scenes) / count
 
 
 def matches(sight: Sight, scene: Scene) -> bool:

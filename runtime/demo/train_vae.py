@@ -89,7 +89,7 @@ class StillCodec:
     def encode_many(self, pictures: torch.Tensor) -> torch.Tensor:
         """As :meth:`encode`, without gradients and in bounded memory."""
         batch = max(1, _ENCODED_AT_ONCE_PX // pictures.shape[-1] ** 2)
-        return torch.cat([self.encode(part) for part in pictures.split(batch)])
+        return torch.cat([self.encode(part) for part in torch.split(pictures, batch)])
 
 
 def train_vae(vae: AutoencoderKLQwenImage, budget: Budget, rng: random.Random) -> None:

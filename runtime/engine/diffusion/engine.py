@@ -124,7 +124,7 @@ class DiffusionEngine:
             self._models[model] = self._load[model]()
         except OmniStageError as error:
             self._refuse(model, error)
-        except Exception as error:  # noqa: BLE001 - the border to the model's code
+        except Exception as error:
             log.exception("loading model %s failed", model)
             words = f"Model {model} could not be loaded: {_in_words(error)}"
             self._refuse(model, ModelLoadFailed(words, field="model", value=model))
