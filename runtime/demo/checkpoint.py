@@ -151,7 +151,7 @@ def save_bf16(pipeline: QwenImagePipeline, directory: Path) -> None:
 
 def load_pipeline(directory: Path = CHECKPOINT) -> QwenImagePipeline:
     """Loads a checkpoint for the CPU: the bfloat16 weights, computed in float32."""
-    pipeline = QwenImagePipeline.from_pretrained(directory, torch_dtype=torch.float32)
+    pipeline = QwenImagePipeline.from_pretrained(directory, dtype=torch.float32)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

@@ -78,7 +78,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="working directory")
-    parser.add_argument("--minutes", type=float, default=75.0, help="time for all stages together")
+    parser.add_argument("--minutes", type=float, default=150.0, help="time for all stages together")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
