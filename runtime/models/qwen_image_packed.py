@@ -10,8 +10,9 @@ Source: `QwenImageTransformer2DModel.forward`, `QwenImageTransformerBlock.forwar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -29,17 +30,28 @@ _USED = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring rows of equal lengths."""
+
+    rows: int
+    image: int
+    text: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Rows:
     """Where each row's tokens are, and what belongs to them.
 
     Attributes:
         image, text: number of tokens of each row.
+        runs: the rows in runs of equal lengths.
         image_row, text_row: `[tokens]`, the row each token belongs to.
         image_rope, text_rope: `[tokens, head_dim / 2]` complex rotations.
     """
 
     image: list[int]
     text: list[int]
+    runs: list[_Run]
     image_row: torch.Tensor
     text_row: torch.Tensor
     image_rope: torch.Tensor
@@ -62,12 +74,17 @@ class QwenImagePacked:
         texts = [row for call in calls for row in _unpadded_texts(call)]
         shapes = [shape for call in calls for shape in _shapes_by_row(call)]
         timestep = torch.cat([call["timestep"] for call in calls])
-        out = packed_forward(module, images, texts, timestep, shapes)
-        results = []
-        for call in calls:
-            rows = [out.pop(0) for _ in call["hidden_states"]]
-            results.append((torch.stack(rows),))
-        return results
+        # rows of equal lengths side by side, so that they share an attention call
+        order = sorted(range(len(images)), key=lambda i: (len(images[i]), len(texts[i])))
+        out = packed_forward(
+            module,
+            [images[i] for i in order],
+            [texts[i] for i in order],
+            timestep[torch.tensor(order, device=timestep.device)],
+            [shapes[i] for i in order],
+        )
+        by_row = dict(zip(order, out, strict=True))
+        return [(torch.stack(rows),) for rows in _rows_by_call(by_row, calls)]
 
 
 def packed_forward(
@@ -81,7 +98,8 @@ def packed_forward(
 
     Args:
         module: a `QwenImageTransformer2DModel`.
-        images: each row's latent tokens `[n_i, channels]`.
+        images: each row's latent tokens `[n_i, channels]`; rows of equal lengths are faster
+            side by side.
         texts: each row's prompt tokens `[t_i, features]`.
         timestep: `[rows]`, in 0..1.
         shapes: each row's (frames, height, width) in tokens.
@@ -113,9 +131,11 @@ def _rows(
     ]
     image, text = [len(x) for x in images], [len(x) for x in texts]
     index = torch.arange(len(images), device=device)
+    runs = [_Run(len(list(same)), *key) for key, same in groupby(zip(image, text, strict=True))]
     return _Rows(
         image,
         text,
+        runs,
         index.repeat_interleave(torch.tensor(image, device=device)),
         index.repeat_interleave(torch.tensor(text, device=device)),
         torch.cat([rope[0] for rope in ropes]),
@@ -173,18 +193,32 @@ def _attention(
     text_q = _rotate(attn.norm_added_q(text_q), rows.text_rope)
     text_k = _rotate(attn.norm_added_k(text_k), rows.text_rope)
 
-    joint = zip(
-        *(x.split(rows.text) for x in (text_q, text_k, text_v)),
-        *(x.split(rows.image) for x in (image_q, image_k, image_v)),
-        strict=True,
-    )
-    image_outs, text_outs = [], []
-    for tq, tk, tv, iq, ik, iv in joint:
-        q, k, v = (torch.cat(p).transpose(0, 1)[None] for p in ((tq, iq), (tk, ik), (tv, iv)))
-        out = functional.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1).flatten(1)
-        text_outs.append(out[: len(tq)])
-        image_outs.append(out[len(tq) :])
+    images = [x.split([r.rows * r.image for r in rows.runs]) for x in (image_q, image_k, image_v)]
+    texts = [x.split([r.rows * r.text for r in rows.runs]) for x in (text_q, text_k, text_v)]
+    outs = [
+        _joint(run, [x[i] for x in texts], [x[i] for x in images])
+        for i, run in enumerate(rows.runs)
+    ]
+    image_outs, text_outs = zip(*outs, strict=True)
     return attn.to_out[0](torch.cat(image_outs)), attn.to_add_out(torch.cat(text_outs))
+
+
+def _joint(
+    run: _Run, text: list[torch.Tensor], image: list[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention within each row of a run; q, k and v are `[rows * tokens, heads, head_dim]`.
+
+    Returns:
+        Image and text outputs `[rows * tokens, channels]`.
+    """
+    q, k, v = (
+        torch.cat([t.unflatten(0, (run.rows, -1)), i.unflatten(0, (run.rows, -1))], 1).transpose(
+            1, 2
+        )
+        for t, i in zip(text, image, strict=True)
+    )
+    out = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    return out[:, run.text :].flatten(0, 1), out[:, : run.text].flatten(0, 1)
 
 
 def _rotate(x: torch.Tensor, rope: torch.Tensor) -> torch.Tensor:
@@ -206,6 +240,17 @@ def _unpadded_texts(call: Mapping[str, Any]) -> list[torch.Tensor]:
     if mask is None:
         return list(texts)
     return [text[own.bool()] for text, own in zip(texts, mask, strict=True)]
+
+
+def _rows_by_call(
+    by_row: Mapping[int, torch.Tensor], calls: Sequence[Mapping[str, Any]]
+) -> Iterator[list[torch.Tensor]]:
+    """The rows of each call in turn."""
+    start = 0
+    for call in calls:
+        end = start + len(call["hidden_states"])
+        yield [by_row[i] for i in range(start, end)]
+        start = end
 
 
 def _shapes_by_row(call: Mapping[str, Any]) -> list[tuple[int, int, int]]:
