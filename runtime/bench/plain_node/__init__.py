@@ -8,7 +8,7 @@ import os
 import torch
 from diffusers import QwenImagePipeline
 
-_PIPELINE = QwenImagePipeline.from_pretrained(os.environ["PLAIN_NODE_MODEL"])
+_PIPELINE = QwenImagePipeline.from_pretrained(os.environ["PLAIN_NODE_MODEL"]).to(torch.float32)
 _PIPELINE.set_progress_bar_config(disable=True)
 
 
