@@ -156,6 +156,15 @@ async def _finish(work: _Work, client: RuntimeClient) -> tuple[str, str]:
     work.pack.leases.hold(work.prompt, client)
     reply = await _submit(work, client, handle)
     key = reply.keys[handle.job]
+    if reply.states[handle.job] != "done":  # queue-ahead has often been here before
+        await _follow(work, client, key)
+    if text := work.describe(reply.params[handle.job]):
+        work.news.put(text)
+    return key, handle.output
+
+
+async def _follow(work: _Work, client: RuntimeClient, key: str) -> None:
+    """Pass a job's events on until it is done."""
     async with aclosing(client.events(key, owner=owner_of(work.prompt))) as events:
         async for event in events:
             work.news.put(event)
@@ -163,9 +172,6 @@ async def _finish(work: _Work, client: RuntimeClient) -> tuple[str, str]:
                 raise event.error or JobFailed("The job failed.", job=key)
             if event.kind == "cancelled":
                 raise event.error or JobCancelled("The job was stopped on the runtime.", job=key)
-    if text := work.describe(reply.params[handle.job]):
-        work.news.put(text)
-    return key, handle.output
 
 
 async def _submit(work: _Work, client: RuntimeClient, handle: Handle) -> SubmitReply:

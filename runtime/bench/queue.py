@@ -14,7 +14,7 @@ from PIL import Image
 
 from ..models.location import model_folder
 from ..protocol.errors import InvalidRequest
-from .comfyui import Comfy, Graph
+from .comfyui import Comfy, Graph, with_inputs
 from .demo import graph, share
 from .pictures import PROMPTS
 from .report import Report, Row
@@ -23,6 +23,8 @@ from .servers import ComfyUI, Runtime, comfyui_python
 SEED = 0
 COUNT = 16
 SIZE = 128
+STEPS = 20
+GUIDANCE = 4.0
 _PLAIN = Path(__file__).parent / "plain_node"
 
 
@@ -78,7 +80,8 @@ def _with_plain_node(folder: Path, source: Path) -> tuple[float, list[Image.Imag
 
 
 def _graphs(*, seed: int) -> list[Graph]:
-    return [graph(PROMPTS[i % len(PROMPTS)], seed=seed + i) for i in range(COUNT)]
+    made = [graph(PROMPTS[i % len(PROMPTS)], seed=seed + i) for i in range(COUNT)]
+    return [with_inputs(g, "OmniStageSample", steps=STEPS, guidance=GUIDANCE) for g in made]
 
 
 def _plain_graph(index: int, *, seed: int) -> Graph:
@@ -86,9 +89,9 @@ def _plain_graph(index: int, *, seed: int) -> Graph:
         "prompt": PROMPTS[index % len(PROMPTS)],
         "negative_prompt": " ",
         "size": SIZE,
-        "steps": 20,
+        "steps": STEPS,
         "seed": seed,
-        "guidance": 4.0,
+        "guidance": GUIDANCE,
     }
     return {
         "1": {"class_type": "PlainQwenImage", "inputs": inputs},
