@@ -65,11 +65,11 @@ def run_demo(comfyui: Path, out: Path) -> None:
 
 
 def graph(prompt: str, *, seed: int) -> Graph:
-    """The text-to-image workflow for one prompt, with guidance on."""
+    """The text-to-image workflow for one prompt, with guidance on and the model's own size."""
     made = with_inputs(
         workflow("text_to_image"), "OmniStageTextEncode", prompt=prompt, negative_prompt=" "
     )
-    return with_inputs(made, "OmniStageSample", seed=seed, width=128, height=128)
+    return with_inputs(made, "OmniStageSample", seed=seed)
 
 
 def graphs(*, seed: int) -> list[Graph]:

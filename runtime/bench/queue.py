@@ -81,7 +81,8 @@ def _with_plain_node(folder: Path, source: Path) -> tuple[float, list[Image.Imag
 
 def _graphs(*, seed: int) -> list[Graph]:
     made = [graph(PROMPTS[i % len(PROMPTS)], seed=seed + i) for i in range(COUNT)]
-    return [with_inputs(g, "OmniStageSample", steps=STEPS, guidance=GUIDANCE) for g in made]
+    sampling = {"width": SIZE, "height": SIZE, "steps": STEPS, "guidance": GUIDANCE}
+    return [with_inputs(g, "OmniStageSample", **sampling) for g in made]
 
 
 def _plain_graph(index: int, *, seed: int) -> Graph:
