@@ -211,10 +211,12 @@ def _joint(
     Returns:
         Image and text outputs `[rows * tokens, channels]`.
     """
+
+    def by_row(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(run.rows, -1, *x.shape[1:])
+
     q, k, v = (
-        torch.cat([t.unflatten(0, (run.rows, -1)), i.unflatten(0, (run.rows, -1))], 1).transpose(
-            1, 2
-        )
+        torch.cat([by_row(t), by_row(i)], dim=1).transpose(1, 2)
         for t, i in zip(text, image, strict=True)
     )
     out = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)

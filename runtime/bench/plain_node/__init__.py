@@ -22,11 +22,10 @@ class PlainQwenImage:
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, dict[str, tuple[str, dict[str, object]]]]:  # noqa: N802
         """ComfyUI's name for the inputs."""
-        numbers = {name: ("INT", {"max": 2**63}) for name in ("size", "steps", "seed")}
-        texts: dict[str, tuple[str, dict[str, object]]] = {
-            name: ("STRING", {}) for name in ("prompt", "negative_prompt")
-        }
-        return {"required": {**texts, **numbers, "guidance": ("FLOAT", {})}}
+        kinds = dict.fromkeys(("prompt", "negative_prompt"), "STRING")
+        kinds |= dict.fromkeys(("size", "steps"), "INT")
+        inputs: dict[str, tuple[str, dict[str, object]]] = {k: (v, {}) for k, v in kinds.items()}
+        return {"required": {**inputs, "seed": ("INT", {"max": 2**63}), "guidance": ("FLOAT", {})}}
 
     def run(
         self,
