@@ -50,10 +50,10 @@ def test_colours_are_as_told(sights):
         assert (sight.background, sight.colour) == (scene.background, scene.colour)
 
 
-@pytest.mark.xfail(strict=False, reason="shapes are not there yet, see runtime/demo/README.md")
-def test_shapes_are_as_told(sights):
+def test_shapes_have_not_become_worse(sights):
+    """A floor, not the aim: the aim, and how far it is, stand in runtime/demo/README.md."""
     right = sum(
         (sight.shape, sight.count) == (scene.shape, scene.count)
         for sight, scene in zip(sights, PROMPTS.values(), strict=True)
     )
-    assert right >= len(PROMPTS) - 1
+    assert right >= len(PROMPTS) // 2
