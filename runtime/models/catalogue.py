@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from ..protocol.errors import ModelLoadFailed, UnknownModel
 from ..protocol.messages import ModelInfo
@@ -83,7 +82,8 @@ class Catalogue:
 
     def infos(self) -> list[ModelInfo]:
         """Descriptions of the models whose folders are whole."""
-        return [e.info() for e in self._entries.values() if e.id not in self.problems()]
+        broken = self.problems()
+        return [entry.info() for entry in self._entries.values() if entry.id not in broken]
 
     def problems(self) -> dict[str, ModelLoadFailed]:
         """What is wrong with the others, by model id."""
@@ -94,8 +94,3 @@ class Catalogue:
             except ModelLoadFailed as error:
                 found[entry.id] = error
         return found
-
-    @staticmethod
-    def demo_folder() -> Path:
-        """The embedded demo checkpoint."""
-        return model_folder("demo")
