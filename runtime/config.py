@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from .client.address import is_loopback
+from .engine.ar.settings import ARSettings
 from .engine.diffusion.settings import EngineSettings
 from .models.catalogue import Catalogue, ModelEntry
 from .protocol.errors import InvalidRequest
@@ -71,6 +72,7 @@ class EngineConfig(_Section):
         default=2, ge=0, description="Times a job is tried again after an engine crash."
     )
     diffusion: EngineSettings = Field(default_factory=lambda: EngineSettings.model_validate({}))
+    ar: ARSettings = Field(default_factory=lambda: ARSettings.model_validate({}))
 
 
 class ModelConfig(_Section):
@@ -80,6 +82,13 @@ class ModelConfig(_Section):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = Field(
         default="cpu", pattern=r"(cpu|cuda|mps|xpu)(:\d+)?", description="Torch device."
+    )
+    engine: Literal["auto", "ar", "diffusion"] = Field(
+        default="auto",
+        description="Which engine runs a stage that both can: text encoders. auto: ar on a GPU.",
+    )
+    vllm: dict[str, Any] = Field(
+        default_factory=dict, description="Options of vLLM's engine for this model."
     )
 
 

@@ -47,9 +47,9 @@ def run_demo(comfyui: Path, out: Path) -> None:
         server.start({"OMNISTAGE_ADDRESS": runtime.url})
         comfy = Comfy(server)
         comfy.run(graph(PROMPTS[0], seed=999))  # loads the model
-        before = runtime.stats["engine"]["core"]
+        before = runtime.stats["engines"]["diffusion"]["core"]
         ahead_s, pictures = timed(comfy, graphs(seed=1))
-        after = runtime.stats["engine"]["core"]
+        after = runtime.stats["engines"]["diffusion"]["core"]
         comfy.set_queue_ahead(False)
         serial_s, _ = timed(comfy, graphs(seed=101))
     paths = save(pictures, out)

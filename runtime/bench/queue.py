@@ -60,9 +60,9 @@ def _with_pack(
         server.start({"OMNISTAGE_ADDRESS": runtime.url})
         comfy = Comfy(server)
         comfy.run_all(_graphs(seed=500)[:4])  # loads the model, measures its step costs
-        before = runtime.stats["engine"]["core"]
+        before = runtime.stats["engines"]["diffusion"]["core"]
         ahead_s, pictures = _timed(comfy, _graphs(seed=SEED))
-        after = runtime.stats["engine"]["core"]
+        after = runtime.stats["engines"]["diffusion"]["core"]
         comfy.set_queue_ahead(False)
         serial_s, _ = _timed(comfy, _graphs(seed=100))
     counters = {"mean_batch": round(share(before, after), 2), "peak_batch": after["peak_batch"]}

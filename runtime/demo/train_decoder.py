@@ -23,7 +23,7 @@ from .drawing import draw
 from .train_vae import StillCodec, picture_loss
 
 _PEAK_RATE: Final = 1e-3
-_SAMPLES: Final = {64: 384, 96: 48, 128: 96}
+_SAMPLES: Final = {64: 1536, 96: 96, 128: 288}
 _BATCH: Final = {64: 6, 96: 3, 128: 2}
 _SIZE_WEIGHTS: Final = (0.7, 0.1, 0.2)
 _SAMPLED_AT_ONCE: Final = 48

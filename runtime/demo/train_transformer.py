@@ -24,15 +24,18 @@ from .train_vae import StillCodec
 
 _PEAK_RATE: Final = 1.5e-3
 _BATCH: Final = {64: 96, 96: 48, 128: 32}
-_EARLY_BATCH: Final = {64: 64, 96: 32, 128: 20}
+_EARLY_BATCH: Final = {64: 48, 96: 24, 128: 16}
 _EARLY: Final = 0.65
 _SIZE_WEIGHTS: Final = (0.54, 0.08, 0.38)
 _POOL: Final = {64: 3000, 96: 600, 128: 1300}
-_FRESH: Final = {64: 48, 96: 16, 128: 20}
+_FRESH: Final = {64: 32, 96: 12, 128: 12}
 _REFRESH_STEPS: Final = 8
 _EMPTY_PROMPTS: Final = 0.1
 _MAX_TEXT_TOKENS: Final = 40
 _TIME_SHIFT: Final = 0.7
+_EARLY_TIME_SHIFT: Final = 1.4
+_CLOSING_TOKENS: Final = 5
+_CLOSING_ONLY: Final = 0.6
 _LENGTH_WINDOW: Final = 6
 _EMA_DECAY: Final = 0.999
 _SNAPSHOT_S: Final = 180.0
@@ -82,6 +85,7 @@ class TransformerTrainer:
         )
         self._average = {name: w.clone() for name, w in self._model.state_dict().items()}
         self._step = 0
+        self._time_shift = _EARLY_TIME_SHIFT
 
     def resume(self) -> float:
         """Loads the snapshot, if any; returns the seconds spent so far."""
@@ -107,7 +111,9 @@ class TransformerTrainer:
             pool = pools[size_px]
             if self._step % _REFRESH_STEPS == 0:
                 pool.replace_oldest(self._fresh(_FRESH[size_px], size_px))
-            count = (_EARLY_BATCH if budget.fraction < _EARLY else _BATCH)[size_px]
+            early = budget.fraction < _EARLY
+            count = (_EARLY_BATCH if early else _BATCH)[size_px]
+            self._time_shift = _EARLY_TIME_SHIFT if early else _TIME_SHIFT
             rate = budget.learning_rate(_PEAK_RATE, self._step)
             loss = self._train_step(pool, pool.indices(count), rate)
             losses[size_px] += (loss - losses[size_px]) * 0.02
@@ -125,7 +131,7 @@ class TransformerTrainer:
 
     def _train_step(self, pool: _Pool, index: torch.Tensor, rate: float) -> float:
         clean, text, mask = self._batch(pool, index)
-        times = torch.sigmoid(torch.randn(len(index)) + _TIME_SHIFT)
+        times = torch.sigmoid(torch.randn(len(index)) + self._time_shift)
         noise = torch.randn_like(clean)
         noised = torch.lerp(clean, noise, times[:, None, None])
         side = round(clean.shape[1] ** 0.5)
@@ -151,10 +157,18 @@ class TransformerTrainer:
     def _batch(
         self, pool: _Pool, index: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Latents, text states and mask of a batch; a tenth get the empty prompt."""
+        """Latents, text states and mask of a batch; a tenth get the empty prompt.
+
+        Most batches show only the template's closing tokens, into which the text encoder has
+        gathered what the prompt says: half as many tokens, the same lesson.
+        """
         text, lengths = pool.text[index], pool.lengths[index]
         emptied = torch.rand(len(index)) < _EMPTY_PROMPTS
         text[emptied], lengths[emptied] = self._empty[0][0], self._empty[1][0]
+        if self._rng.random() < _CLOSING_ONLY:
+            closing = lengths[:, None] - _CLOSING_TOKENS + torch.arange(_CLOSING_TOKENS)
+            text = text.gather(1, closing[..., None].expand(-1, -1, TEXT_WIDTH))
+            lengths = torch.full_like(lengths, _CLOSING_TOKENS)
         longest = int(lengths.max())
         mask = torch.arange(longest)[None] < lengths[:, None]
         return pool.latents[index], text[:, :longest], mask

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from ..protocol.errors import OmniStageError
 from ..protocol.frames import Frame
 
-EngineEventKind = Literal["started", "progress", "preview", "done", "failed", "cancelled"]
+EngineEventKind = Literal["started", "progress", "preview", "text", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class StageTask:
         id: unique per attempt.
         params: checked, with defaults filled in.
         inputs: each input's data, by name: a frame with its tensors and small facts.
+        engine: which engine is to run it, where there are several.
         client: whose share the work counts towards (fair policy).
         priority: higher runs earlier (priority policy).
         previews: whether to make previews.
@@ -35,6 +36,7 @@ class StageTask:
     stage: str
     params: Mapping[str, Any]
     inputs: Mapping[str, Frame] = field(default_factory=dict)
+    engine: str = ""
     client: str = ""
     priority: int = 0
     previews: bool = False
@@ -45,8 +47,9 @@ class EngineEvent:
     """Something that happened to a task; `done`, `failed` and `cancelled` are final.
 
     Attributes:
-        step: steps finished, of `total` (progress, preview).
+        step: steps or tokens finished, of `total` (progress, preview).
         batch: requests that shared the last forward pass.
+        text: what was written since the last such event (text).
         image: JPEG bytes (preview).
         outputs: results by name (done).
         error: why (failed).
@@ -57,6 +60,7 @@ class EngineEvent:
     step: int = 0
     total: int = 0
     batch: int = 0
+    text: str = ""
     image: bytes | None = field(default=None, repr=False)
     outputs: Mapping[str, Frame] = field(default_factory=dict)
     error: OmniStageError | None = None

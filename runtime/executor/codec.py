@@ -33,6 +33,7 @@ def task_to_frame(task: StageTask) -> Frame:
         "model": task.model,
         "stage": task.stage,
         "params": dict(task.params),
+        "engine": task.engine,
         "client": task.client,
         "priority": task.priority,
         "previews": task.previews,
@@ -58,6 +59,7 @@ def event_to_frame(event: EngineEvent) -> Frame:
         "step": event.step,
         "total": event.total,
         "batch": event.batch,
+        "text": event.text,
         "outputs": outputs,
         "error": None if event.error is None else event.error.to_json(),
     }
@@ -76,6 +78,7 @@ def event_from_frame(frame: Frame) -> EngineEvent:
         step=head["step"],
         total=head["total"],
         batch=head["batch"],
+        text=head["text"],
         image=None if image is None else image.array.tobytes(),
         outputs=_split(head["outputs"], frame),
         error=None if head["error"] is None else OmniStageError.from_json(head["error"]),

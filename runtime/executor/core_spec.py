@@ -16,10 +16,12 @@ class CoreSpec:
 
     Attributes:
         entry: `module:function`; the function takes `config` and returns an `EngineCore`.
+        engine: the engine's name.
     """
 
     entry: str
     config: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = "engine"
 
     def build(self) -> EngineCore:
         """Import the entry point and build the core (slow: imports torch)."""
@@ -28,9 +30,9 @@ class CoreSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Wire form."""
-        return {"entry": self.entry, "config": dict(self.config)}
+        return {"entry": self.entry, "config": dict(self.config), "engine": self.engine}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> CoreSpec:
         """Read the wire form."""
-        return cls(body["entry"], body["config"])
+        return cls(body["entry"], body["config"], body["engine"])

@@ -18,7 +18,7 @@ def core_spec(settings: EngineSettings, models: Iterable[ModelEntry]) -> CoreSpe
         "settings": settings.model_dump(mode="json"),
         "models": [asdict(entry) for entry in models],
     }
-    return CoreSpec(f"{__name__}:build", config)
+    return CoreSpec(f"{__name__}:build", config, "diffusion")
 
 
 def build(config: Mapping[str, Any]) -> EngineCore:

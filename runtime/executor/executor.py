@@ -13,19 +13,20 @@ class ExecutorListener(Protocol):
     def on_event(self, event: EngineEvent) -> None:
         """Something happened to a task."""
 
-    def on_lost(self, reason: str, *, was_ready: bool) -> None:
-        """The engine died: every task handed over so far is lost, and no event of it follows.
+    def on_lost(self, engine: str, reason: str, *, was_ready: bool) -> None:
+        """An engine died: every task handed over so far is lost, and no event of it follows.
 
         Tasks may be handed over again at once: they wait for the new engine.
 
         Args:
+            engine: its name.
             reason: what happened, in words.
             was_ready: whether the engine had come up at all.
         """
 
 
 class Executor(Protocol):
-    """Hosts one engine core, and brings up a new one when it dies.
+    """Hosts an engine core, and brings up a new one when it dies.
 
     All methods are called on one event loop, and none but `stop` waits for the engine.
     """

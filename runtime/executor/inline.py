@@ -112,4 +112,4 @@ class InlineExecutor:
         self._inbox = SimpleQueue()  # what the dead engine had not taken yet is lost with it
         self._restarts += 1
         self._restart = self._loop.call_later(self._backoff.died(), self._launch)
-        self._listener.on_lost(reason, was_ready=was_ready)
+        self._listener.on_lost(self._spec.engine, reason, was_ready=was_ready)

@@ -104,7 +104,7 @@ class ProcessExecutor:
             self._restarts += 1
             delay_s = self._backoff.died()
             self._unsent.clear()
-            self._listener.on_lost(reason, was_ready=was_ready)
+            self._listener.on_lost(self._spec.engine, reason, was_ready=was_ready)
             await asyncio.sleep(delay_s)
 
     async def _run_once(self) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, cast
 
 from ..protocol.errors import ModelLoadFailed, UnknownModel
 from ..protocol.messages import ModelInfo
 from .checkpoint import Checkpoint
 from .location import model_folder
-from .stage import StageGraph
+from .stage import EngineKind, Stage, StageGraph
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,16 @@ class ModelEntry:
         source: `demo`, a folder in diffusers layout, or a hub id such as `Qwen/Qwen-Image`.
         dtype: `float32`, `bfloat16` or `float16`.
         device: a torch device such as `cpu` or `cuda:0`.
+        engine: which engine runs a stage that both can: `ar`, `diffusion`, or `auto`.
+        vllm: options of vLLM's engine, passed through untouched.
     """
 
     id: str
     source: str
     dtype: str = "float32"
     device: str = "cpu"
+    engine: str = "auto"
+    vllm: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -40,12 +45,30 @@ class ModelEntry:
     @cached_property
     def graph(self) -> StageGraph:
         """The model's stages."""
-        return self.checkpoint.family.stages(self.checkpoint.overrides)
+        return self.checkpoint.family.stages(self.checkpoint)
 
     @cached_property
     def revision(self) -> str:
         """What a result depends on besides its request: checkpoint content and dtype."""
         return f"{self.checkpoint.revision}-{self.dtype}"
+
+    def engine_kind(self, stage: Stage, params: Mapping[str, Any]) -> EngineKind:
+        """Which kind of engine core runs a stage.
+
+        Where both can, strict work runs on modules, which equal diffusers' bit by bit.
+        """
+        if len(stage.engines) == 1:
+            return stage.engines[0]
+        if params.get("strict"):
+            return "diffusion"
+        if self.engine == "auto":
+            return "diffusion" if self.device == "cpu" else "ar"
+        return cast(EngineKind, self.engine)
+
+    def engine_name(self, stage: Stage, params: Mapping[str, Any]) -> str:
+        """The engine that runs a stage: one for all diffusion, one for each AR stage."""
+        kind = self.engine_kind(stage, params)
+        return kind if kind == "diffusion" else f"{kind}/{self.id}/{stage.name}"
 
     def info(self) -> ModelInfo:
         """The model as clients see it."""

@@ -19,15 +19,17 @@ _OWN_FILE = "omnistage.json"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A diffusers-layout folder whose family is known.
+    """A model folder, in the layout of diffusers or transformers, whose family is known.
 
     Attributes:
+        index: content of `model_index.json` (diffusers) or `config.json` (transformers).
         overrides: content of the folder's `omnistage.json`: the checkpoint's own defaults
             and limits, e.g. `{"defaults": {"sample": {"width": 64}}}`. Absent means none.
     """
 
     folder: Path
     family: Family
+    index: dict[str, Any]
     overrides: dict[str, Any]
 
     @classmethod
@@ -40,22 +42,25 @@ class Checkpoint:
         """
         if not folder.is_dir():
             raise ModelLoadFailed(
-                f"There is no model folder {folder}. Give the path of a folder in diffusers "
-                "layout, or the id of a repository that is in the local hub cache.",
+                f"There is no model folder {folder}. Give the path of a folder in diffusers or "
+                "transformers layout, or the id of a repository that is in the local hub cache.",
                 field="path",
                 value=str(folder),
             )
-        index = _read_json(folder / "model_index.json")
-        name = str(index.get("_class_name"))
-        family = family_of(name)
+        path = folder / "config.json"
+        if not path.exists():
+            path = folder / "model_index.json"
+        index = _read_json(path)
+        family = family_of(index)
         if family is None:
+            name = str(index.get("_class_name") or index.get("architectures"))
             raise ModelLoadFailed(
-                f"{folder / 'model_index.json'} is for {name}, which this runtime does not serve.",
-                field="_class_name",
+                f"{path} is for {name}, which this runtime does not serve.",
+                field=path.name,
                 value=name,
             )
         own = folder / _OWN_FILE
-        checkpoint = cls(folder, family, _read_json(own) if own.exists() else {})
+        checkpoint = cls(folder, family, index, _read_json(own) if own.exists() else {})
         checkpoint.check_files()
         return checkpoint
 
@@ -76,6 +81,11 @@ class Checkpoint:
             _check_safetensors(path)
         for path in self._files("*.safetensors.index.json"):
             _check_shards(path)
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """One of the folder's JSON files; empty if there is none of that name."""
+        path = self.folder / name
+        return _read_json(path) if path.exists() else {}
 
     @cached_property
     def revision(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .stage import StageGraph
 
 if TYPE_CHECKING:
+    from .ar_stage import ARStage
     from .checkpoint import Checkpoint
     from .program import LoadedModel
 
@@ -18,34 +19,45 @@ class Family(ABC):
 
     Attributes:
         name: stable id, part of a model's description.
-        pipeline_classes: values of `_class_name` in `model_index.json` that belong to it.
         components: subfolders a checkpoint must have.
     """
 
     name: ClassVar[str]
-    pipeline_classes: ClassVar[frozenset[str]]
-    components: ClassVar[frozenset[str]]
+    components: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def stages(self, overrides: Mapping[str, Any]) -> StageGraph:
-        """The stage graph; `overrides` holds a checkpoint's own defaults and limits."""
+    def owns(self, index: Mapping[str, Any]) -> bool:
+        """Whether a folder is of this family.
+
+        Args:
+            index: its `model_index.json` (diffusers layout) or `config.json` (transformers).
+        """
 
     @abstractmethod
+    def stages(self, checkpoint: Checkpoint) -> StageGraph:
+        """The stage graph, with the checkpoint's own defaults and limits."""
+
     def load(self, checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
-        """Load the checkpoint's modules (runs in the engine process).
+        """Load the modules that the diffusion core runs (in the engine process).
 
         Raises:
             ModelLoadFailed: names the file or component and what is wrong with it.
         """
+        raise NotImplementedError(f"family {self.name} has no stage on the diffusion core")
+
+    def ar_stage(self, checkpoint: Checkpoint, stage: str) -> ARStage:
+        """How the AR core runs a stage (in that stage's engine process)."""
+        raise NotImplementedError(f"family {self.name} has no stage on the AR core")
 
 
 def families() -> list[Family]:
     """Every family this runtime knows; built-ins register here and nowhere else."""
+    from .chat import Chat
     from .qwen_image import QwenImage
 
-    return [QwenImage()]
+    return [QwenImage(), Chat()]
 
 
-def family_of(pipeline_class: str) -> Family | None:
-    """The family that owns a diffusers pipeline class, if any."""
-    return next((f for f in families() if pipeline_class in f.pipeline_classes), None)
+def family_of(index: Mapping[str, Any]) -> Family | None:
+    """The family that owns a folder, given its `model_index.json` or `config.json`."""
+    return next((family for family in families() if family.owns(index)), None)

@@ -73,6 +73,12 @@ class LoadedModel:
         return sum(tensors.values())
 
 
+def text_of(name: str, params: Mapping[str, Any], inputs: Mapping[str, Bundle]) -> str:
+    """A text that is an input (another stage wrote it), or else a parameter."""
+    given = inputs.get(name)
+    return str(params[name] if given is None else given.facts["text"])
+
+
 _context: ContextVar[StageContext] = ContextVar("stage_context")
 
 

@@ -30,7 +30,7 @@ class StrictParams(Params):
 class TextEncodeParams(StrictParams):
     """What to draw, and what not to."""
 
-    prompt: str = Field(description="What to draw.", max_length=20_000)
+    prompt: str = Field("", description="What to draw.", max_length=20_000)
     negative_prompt: str = Field(
         "",
         description="What to avoid. Empty: no guidance, one forward pass a step instead of two.",
@@ -67,18 +67,28 @@ class QwenImage(Family):
     """Qwen-Image and checkpoints of its classes."""
 
     name: ClassVar[str] = "qwen-image"
-    pipeline_classes: ClassVar[frozenset[str]] = frozenset({"QwenImagePipeline"})
     components: ClassVar[frozenset[str]] = frozenset(
         {"transformer", "vae", "text_encoder", "tokenizer", "scheduler"}
     )
 
-    def stages(self, overrides: Mapping[str, Any]) -> StageGraph:
+    def owns(self, index: Mapping[str, Any]) -> bool:
+        """See `Family.owns`."""
+        return index.get("_class_name") == "QwenImagePipeline"
+
+    def stages(self, checkpoint: Checkpoint) -> StageGraph:
         """See `Family.stages`."""
+        return self.graph(checkpoint.overrides)
+
+    def graph(self, overrides: Mapping[str, Any]) -> StageGraph:
+        """The stage graph with defaults and limits as `omnistage.json` spells them."""
         return StageGraph.of(
             Stage(
                 "text_encode",
                 TextEncodeParams,
+                inputs={"prompt": "text", "negative_prompt": "text"},
                 outputs={"conditioning": "conditioning"},
+                optional=frozenset({"prompt", "negative_prompt"}),
+                engines=("ar", "diffusion"),
             ),
             Stage(
                 "sample",

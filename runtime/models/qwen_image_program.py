@@ -21,7 +21,7 @@ from .call_spec import CallSpec
 from .components import load_module, load_scheduler, load_tokenizer
 from .latent_rgb import fit_latent_to_rgb
 from .latent_space import LatentSpace
-from .program import Bundle, LoadedModel, StageContext, step_progress
+from .program import Bundle, LoadedModel, StageContext, step_progress, text_of
 from .qwen_image import MAX_SEED, MAX_TOKENS
 from .qwen_image_packed import QwenImagePacked
 from .still_image import still_image_vae
@@ -120,13 +120,14 @@ class _Programs:
         self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
     ) -> dict[str, Bundle]:
         """Prompts to embeddings; an empty negative prompt is not encoded."""
-        negative = params["negative_prompt"] or None
-        self._check_length("prompt", params["prompt"])
+        prompt = text_of("prompt", params, inputs)
+        negative = text_of("negative_prompt", params, inputs) or None
+        self._check_length("prompt", prompt)
         self._check_length("negative_prompt", negative or "")
         pipeline = self._pipeline("encode_text", context, text_encoder="text_encoder")
         pipeline.tokenizer = self._tokenizer
         pipeline.guider = ClassifierFreeGuidance(enabled=negative is not None)
-        state = pipeline(prompt=params["prompt"], negative_prompt=negative)
+        state = pipeline(prompt=prompt, negative_prompt=negative)
         names = ["prompt_embeds", "prompt_embeds_mask"]
         if negative is not None:
             names += [f"negative_{name}" for name in names]

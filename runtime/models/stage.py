@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..protocol.errors import InvalidRequest
 from ..protocol.messages import StageInfo
 
-Kind = Literal["conditioning", "latent", "images"]
-"""What travels along an edge of the graph."""
+Kind = Literal["conditioning", "latent", "images", "audio", "video", "text", "chat", "hidden"]
+"""What travels along an edge of the graph.
+
+`chat` is a conversation so far; `hidden` a language model's hidden states with its text.
+"""
+
+UPLOADS: Final[frozenset[Kind]] = frozenset({"images", "latent", "audio", "video", "chat", "text"})
+"""What a client can bring from outside."""
+
+PORTABLE: Final[frozenset[Kind]] = frozenset({"images", "audio", "video", "text", "chat"})
+"""What goes from any model to any other; the rest is a family's own."""
+
+EngineKind = Literal["diffusion", "ar"]
 
 
 class Params(BaseModel):
@@ -28,7 +39,7 @@ class Stage:
 
     Attributes:
         optional: names of inputs that may be left out.
-        engine: which engine core runs it.
+        engines: which engine cores can run it.
     """
 
     name: str
@@ -36,7 +47,7 @@ class Stage:
     inputs: Mapping[str, Kind] = field(default_factory=dict)
     outputs: Mapping[str, Kind] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
-    engine: Literal["diffusion"] = "diffusion"
+    engines: tuple[EngineKind, ...] = ("diffusion",)
 
     def check_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters with defaults filled in.
@@ -143,7 +154,7 @@ class StageGraph:
         graph = {stage.name: stage for stage in stages}
         if len(graph) != len(stages):
             raise ValueError("two stages have the same name")
-        made = {kind for stage in stages for kind in stage.outputs.values()} | {"images", "latent"}
+        made = {kind for stage in stages for kind in stage.outputs.values()} | UPLOADS
         for stage in stages:
             unknown = set(stage.inputs.values()) - made
             if unknown:

@@ -40,7 +40,7 @@ class RuntimeCollector(Collector):
         yield _batches(stats["batches"])
         yield GaugeMetricFamily("omnistage_leases", "Owners with a lease.", stats["leases"])
         yield from _store(stats["store"])
-        yield from _engine(stats["engine"])
+        yield from _engines(stats["engines"])
 
 
 def exposition(stats: Callable[[], Mapping[str, Any]]) -> Callable[[], bytes]:
@@ -60,14 +60,23 @@ def _store(store: Mapping[str, Any]) -> Iterator[Metric]:
     )
 
 
-def _engine(engine: Mapping[str, Any]) -> Iterator[Metric]:
-    yield GaugeMetricFamily("omnistage_engine_ready", "1: the engine is up.", int(engine["ready"]))
-    yield CounterMetricFamily(
-        "omnistage_engine_restarts", "Dead engines replaced.", engine["restarts"]
+def _engines(engines: Mapping[str, Any]) -> Iterator[Metric]:
+    labels = ["engine"]
+    ready = GaugeMetricFamily("omnistage_engine_ready", "1: the engine is up.", labels=labels)
+    restarts = CounterMetricFamily(
+        "omnistage_engine_restarts", "Dead engines replaced.", labels=labels
     )
     # A core's counters start over with each engine process, so they are gauges out here.
-    numbers = {k: v for k, v in engine["core"].items() if isinstance(v, int | float)}
-    yield _by_label("omnistage_engine", "The engine core's own numbers.", "name", numbers)
+    core = GaugeMetricFamily(
+        "omnistage_engine", "The engine core's own numbers.", labels=["engine", "name"]
+    )
+    for engine, state in engines.items():
+        ready.add_metric([engine], int(state["ready"]))
+        restarts.add_metric([engine], state["restarts"])
+        for name, value in state["core"].items():
+            if isinstance(value, int | float):
+                core.add_metric([engine, name], value)
+    yield from (ready, restarts, core)
 
 
 def _by_label(name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:

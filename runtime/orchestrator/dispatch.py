@@ -35,13 +35,23 @@ class Dispatcher:
         self.ready.pop(job.key, None)
 
     def due(self) -> list[Job]:
-        """The ready jobs that may start now."""
-        if any(job.suspect for job in self.in_flight.values()):
+        """The ready jobs that may start now, on whichever engine."""
+        engines = dict.fromkeys(job.plan.engine for job in self.ready.values())
+        return [job for engine in engines for job in self._due_on(engine)]
+
+    def ready_for(self, engine: str) -> list[Job]:
+        """The ready jobs of one engine."""
+        return [job for job in self.ready.values() if job.plan.engine == engine]
+
+    def _due_on(self, engine: str) -> list[Job]:
+        ready = self.ready_for(engine)
+        running = [job for job in self.in_flight.values() if job.plan.engine == engine]
+        if any(job.suspect for job in running):
             return []
-        suspects = [job for job in self.ready.values() if job.suspect]
+        suspects = [job for job in ready if job.suspect]
         if not suspects:
-            return list(self.ready.values())
-        return [] if self.in_flight else suspects[:1]
+            return ready
+        return [] if running else suspects[:1]
 
     def start(self, job: Job, inputs: Mapping[str, Frame]) -> None:
         """Hand a ready job to the engine."""
@@ -56,6 +66,7 @@ class Dispatcher:
                 stage=plan.stage.name,
                 params=plan.params,
                 inputs=inputs,
+                engine=plan.engine,
                 client=job.client,
                 priority=job.priority,
                 previews=job.previews,
@@ -74,16 +85,16 @@ class Dispatcher:
         del self.in_flight[job.task]
         job.task, job.stopping = None, False
 
-    def engine_died(self, *, was_ready: bool) -> list[Job]:
+    def engine_died(self, engine: str, *, was_ready: bool) -> list[Job]:
         """Count a loss for every job concerned, and return those that were with the engine.
 
         An engine that never came up says nothing about the jobs it was given, but it concerns
         all that wait for it: otherwise they would wait for ever.
         """
-        lost = list(self.in_flight.values())
+        lost = [job for job in self.in_flight.values() if job.plan.engine == engine]
         for job in lost:
             self.ended(job)
-        for job in lost if was_ready else [*lost, *self.ready.values()]:
+        for job in lost if was_ready else [*lost, *self.ready_for(engine)]:
             job.losses += 1
             job.suspect = was_ready and job.losses >= self._retries
         return lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..protocol.messages import FINAL_KINDS, JobEvent
 
@@ -11,7 +12,8 @@ from ..protocol.messages import FINAL_KINDS, JobEvent
 class News:
     """The latest event of each sort, in order of arrival.
 
-    At most one state (or the end), one progress and one preview.
+    At most one state (or the end), one progress, one preview and one text, which holds all
+    that was written and not yet read.
     """
 
     def __init__(self, events: Iterable[JobEvent] = ()) -> None:
@@ -20,11 +22,13 @@ class News:
             self.add(event)
 
     def add(self, event: JobEvent) -> None:
-        """Put in an event; it replaces an older one of its sort."""
-        sort = event.kind if event.kind in ("progress", "preview") else "state"
+        """Put in an event; it replaces an older one of its sort, or adds to an older text."""
+        sort = event.kind if event.kind in ("progress", "preview", "text") else "state"
         if event.kind in ("queued", "running"):
             self._latest.clear()  # a new attempt makes the old one's progress void
-        self._latest.pop(sort, None)
+        older = self._latest.pop(sort, None)
+        if older is not None and event.kind == "text":
+            event = replace(event, text=older.text + event.text)
         self._latest[sort] = event
 
     def take(self) -> JobEvent | None:

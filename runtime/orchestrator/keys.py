@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ..models.catalogue import Catalogue
-from ..models.stage import Kind, Stage
+from ..models.stage import PORTABLE, Kind, Stage
 from ..protocol.errors import InvalidRequest, OmniStageError
 from ..protocol.recipe import Blob, InputRef, JobSpec, Recipe, content_hash
 
@@ -21,6 +21,7 @@ class Plan:
 
     Attributes:
         key: hash of model revision, stage, parameters and inputs: equal work has equal keys.
+        engine: which engine runs it.
         parents: inputs that are outputs of other plans, by input name.
         blobs: inputs that were uploaded (their digests), by input name.
     """
@@ -29,6 +30,7 @@ class Plan:
     model: str
     family: str
     stage: Stage
+    engine: str
     params: Mapping[str, Any]
     parents: Mapping[str, tuple[Plan, str]]
     blobs: Mapping[str, str]
@@ -80,8 +82,10 @@ def _plan(
             parents[name] = (parent, ref.output)
             content[name] = [parent.key, ref.output]
     stage.check_inputs(kinds)
-    key = content_hash([entry.revision, spec.stage, params, content])
-    return Plan(key, spec.model, family, stage, params, parents, blobs)
+    kind = entry.engine_kind(stage, params)
+    key = content_hash([entry.revision, spec.stage, kind, params, content])
+    engine = entry.engine_name(stage, params)
+    return Plan(key, spec.model, family, stage, engine, params, parents, blobs)
 
 
 def _kind(name: str, ref: InputRef, earlier: Mapping[str, Plan], blob_kind: BlobKind) -> str | None:
@@ -100,8 +104,8 @@ def _kind(name: str, ref: InputRef, earlier: Mapping[str, Plan], blob_kind: Blob
 
 
 def _check_family(name: str, kind: Kind, parent: Plan, family: str) -> None:
-    """Pictures go from any model to any other; what models keep inside does not."""
-    if kind != "images" and parent.family != family:
+    """What a model keeps inside is of no use to models of another family."""
+    if kind not in PORTABLE and parent.family != family:
         raise InvalidRequest(
             f"Input {name!r} ({kind}) comes from model {parent.model!r} of family "
             f"{parent.family}; this stage's model is of family {family}.",

@@ -120,15 +120,17 @@ class Lifecycle:
             job.publish(JobEvent(job.key, "running"))
         elif event.kind in ("progress", "preview"):
             self._report(job, event)
+        elif event.kind == "text":
+            job.publish(JobEvent(job.key, "text", text=event.text))
         else:
             self._end_attempt(job, event)
             self.settle()
 
-    def on_lost(self, reason: str, *, was_ready: bool) -> None:
+    def on_lost(self, engine: str, reason: str, *, was_ready: bool) -> None:
         """See `ExecutorListener.on_lost`."""
         self.last_loss = reason
-        lost = self.dispatcher.engine_died(was_ready=was_ready)
-        for job in [*lost, *self.dispatcher.ready.values()]:
+        lost = self.dispatcher.engine_died(engine, was_ready=was_ready)
+        for job in [*lost, *self.dispatcher.ready_for(engine)]:
             if not self.wanted(job):
                 self._cancelled(job)
             elif job.losses > self.limits.retries:

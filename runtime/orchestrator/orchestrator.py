@@ -173,11 +173,7 @@ class Orchestrator:
                 "items": len(self._store),
                 "evictions": self._store.evictions,
             },
-            "engine": {
-                "ready": self._executor.ready,
-                "restarts": self._executor.restarts,
-                "core": self._executor.stats(),
-            },
+            "engines": self._executor.stats(),
         }
 
     def check_integrity(self) -> None:

@@ -12,7 +12,9 @@ from typing import Any, Literal
 from .errors import OmniStageError, ProtocolError
 from .recipe import Recipe, take_fields
 
-EventKind = Literal["queued", "running", "progress", "preview", "done", "failed", "cancelled"]
+EventKind = Literal[
+    "queued", "running", "progress", "preview", "text", "done", "failed", "cancelled"
+]
 FINAL_KINDS: frozenset[str] = frozenset({"done", "failed", "cancelled"})
 
 
@@ -91,8 +93,10 @@ class JobEvent:
     Attributes:
         key: the runtime's key of the job.
         kind: what happened; `done`, `failed` and `cancelled` are final.
-        step: steps finished so far, of `total` (progress and preview).
+        step: steps or tokens finished so far, of `total` (progress and preview).
         batch: how many requests shared the last forward pass.
+        text: what was written since the last `text` event (text). It begins anew after
+            `queued` or `running`: another attempt writes it again.
         outputs: names of the results (done).
         error: why (failed).
         image: a JPEG or PNG (preview); travels as the frame's tensor `image`.
@@ -103,6 +107,7 @@ class JobEvent:
     step: int = 0
     total: int = 0
     batch: int = 0
+    text: str = ""
     outputs: tuple[str, ...] = ()
     error: OmniStageError | None = None
     image: bytes | None = field(default=None, repr=False)
@@ -117,6 +122,8 @@ class JobEvent:
         body: dict[str, Any] = {"key": self.key, "kind": self.kind}
         if self.kind in ("progress", "preview"):
             body |= {"step": self.step, "total": self.total, "batch": self.batch}
+        if self.text:
+            body["text"] = self.text
         if self.outputs:
             body["outputs"] = list(self.outputs)
         if self.error is not None:
@@ -135,6 +142,7 @@ class JobEvent:
             step=body.get("step", 0),
             total=body.get("total", 0),
             batch=body.get("batch", 0),
+            text=body.get("text", ""),
             outputs=tuple(body.get("outputs", ())),
             error=None if error is None else OmniStageError.from_json(error),
             image=image,

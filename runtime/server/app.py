@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from aiohttp import web
 
 from ..config import Config
-from ..executor.core_spec import CoreSpec
-from ..executor.diffusion import core_spec
-from ..executor.executor import Executor
-from ..executor.inline import InlineExecutor
-from ..executor.process import ProcessExecutor
+from ..executor.group import EngineGroup
 from ..models.catalogue import Catalogue
 from ..observe.metrics import exposition
 from ..orchestrator.leases import Leases
@@ -20,35 +16,29 @@ from ..orchestrator.lifecycle import Limits
 from ..orchestrator.orchestrator import Orchestrator
 from ..orchestrator.store import Store
 from . import blobs, jobs, leases, status
+from .engines import build_engines
 from .errors import errors_as_json, mark_protocol
 from .events import close_all, job_events
 from .guard import guard
 from .services import SERVICES, Services
 from .shelf import ModelShelf
 
-_EXECUTORS: dict[str, Callable[[CoreSpec], Executor]] = {
-    "process": ProcessExecutor,
-    "inline": InlineExecutor,
-}
-
 
 def build_services(
-    config: Config, *, catalogue: Catalogue | None = None, executor: Executor | None = None
+    config: Config, *, catalogue: Catalogue | None = None, engines: EngineGroup | None = None
 ) -> Services:
     """Everything behind the routes, as configured.
 
     Args:
         config: the whole configuration.
         catalogue: replaces the configured models.
-        executor: replaces the configured engine.
+        engines: replaces the configured engines.
     """
     catalogue = catalogue or config.catalogue()
-    if executor is None:
-        spec = core_spec(config.engine.diffusion, catalogue.entries())
-        executor = _EXECUTORS[config.engine.executor](spec)
+    engines = engines or build_engines(config, catalogue)
     orchestrator = Orchestrator(
         catalogue,
-        executor,
+        engines,
         Store(config.store.budget_mb << 20),
         Leases(config.leases.ttl_s),
         Limits(queued_jobs=config.server.max_queued_jobs, retries=config.engine.retries),
@@ -56,7 +46,7 @@ def build_services(
     return Services(
         config=config.server,
         orchestrator=orchestrator,
-        executor=executor,
+        engines=engines,
         shelf=ModelShelf(catalogue),
         lease_ttl_s=config.leases.ttl_s,
         metrics=exposition(orchestrator.stats),
@@ -92,19 +82,20 @@ def build_app(services: Services) -> web.Application:
 
 async def _engine(app: web.Application) -> AsyncIterator[None]:
     services = app[SERVICES]
-    await services.executor.start(services.orchestrator.listener)
+    await services.engines.start(services.orchestrator.listener)
     yield
-    await services.executor.stop()
+    await services.engines.stop()
 
 
 async def _upkeep(app: web.Application) -> AsyncIterator[None]:
-    """Expire leases in time."""
+    """Expire leases in time, and unload idle engines."""
     services = app[SERVICES]
 
     async def expire() -> None:
         while True:
             await asyncio.sleep(min(1.0, services.lease_ttl_s / 4))
             services.orchestrator.expire()
+            await services.engines.unload_idle()
 
     task = asyncio.create_task(expire())
     yield

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from ..config import ServerConfig
-from ..executor.executor import Executor
+from ..executor.group import EngineGroup
 from ..orchestrator.orchestrator import Orchestrator
 from .shelf import ModelShelf
 
@@ -27,7 +27,7 @@ class Services:
 
     config: ServerConfig
     orchestrator: Orchestrator
-    executor: Executor
+    engines: EngineGroup
     shelf: ModelShelf
     lease_ttl_s: float
     metrics: Callable[[], bytes]

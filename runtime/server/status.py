@@ -25,7 +25,7 @@ async def health(request: web.Request) -> web.Response:
 async def ready(request: web.Request) -> web.Response:
     """GET /ready: the engine is up; 503 while it is not."""
     services = request.app[SERVICES]
-    if not services.executor.ready:
+    if not services.engines.ready:
         loss = services.orchestrator.last_loss
         words = "The engine is starting." if loss is None else f"The engine is down: {loss}"
         raise EngineStarting(words)

@@ -14,7 +14,7 @@ from omnistage.runtime.protocol.messages import ModelInfo
 
 from .prompts import graph, queued
 
-STAGES = {name: stage.info() for name, stage in QwenImage().stages({}).stages.items()}
+STAGES = {name: stage.info() for name, stage in QwenImage().graph({}).stages.items()}
 MODELS = {"demo": ModelInfo("demo", "qwen-image", "r1", STAGES)}
 
 

@@ -67,7 +67,7 @@ class FakeExecutor:
 
     def die(self, *, was_ready=True):
         self.tasks.clear()
-        self.listener.on_lost("it was killed", was_ready=was_ready)
+        self.listener.on_lost("diffusion", "it was killed", was_ready=was_ready)
 
     def finish_all(self):
         while self.tasks:

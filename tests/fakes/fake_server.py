@@ -8,6 +8,7 @@ from omnistage.runtime.client.client import RuntimeClient
 from omnistage.runtime.config import load_config
 from omnistage.runtime.executor.backoff import Backoff
 from omnistage.runtime.executor.core_spec import CoreSpec
+from omnistage.runtime.executor.group import EngineGroup
 from omnistage.runtime.executor.inline import InlineExecutor
 from omnistage.runtime.server.app import build_app, build_services
 
@@ -23,11 +24,15 @@ class FakeServer:
 
     async def start(self, *settings, executor=InlineExecutor, families=None, **core):
         config = load_config(assignments=settings, environ={}).config
-        spec = CoreSpec("omnistage.tests.fakes.fake_core:build", core)
+
+        def make(engine):
+            spec = CoreSpec("omnistage.tests.fakes.fake_core:build", core, engine)
+            return executor(spec, backoff=Backoff(first_s=0.01, most_s=0.02))
+
         self.services = build_services(
             config,
             catalogue=fake_catalogue(**(families or {})),
-            executor=executor(spec, backoff=Backoff(first_s=0.01, most_s=0.02)),
+            engines=EngineGroup(make, eager=("diffusion",)),
         )
         self.runner = web.AppRunner(
             build_app(self.services), handler_cancellation=True, shutdown_timeout=0.5

@@ -29,7 +29,7 @@ class Listener:
         self.events.append(event)
         self.changed.set()
 
-    def on_lost(self, reason, *, was_ready):
+    def on_lost(self, engine, reason, *, was_ready):
         self.lost.append((reason, was_ready))
         self.changed.set()
 

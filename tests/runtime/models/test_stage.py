@@ -9,7 +9,7 @@ from omnistage.runtime.models.qwen_image import QwenImage
 from omnistage.runtime.models.stage import Params, Stage, StageGraph
 from omnistage.runtime.protocol.errors import InvalidRequest
 
-GRAPH = QwenImage().stages({})
+GRAPH = QwenImage().graph({})
 SAMPLE = GRAPH["sample"]
 
 
@@ -75,7 +75,7 @@ def test_a_graph_with_a_hole_cannot_be_built() -> None:
 
 def test_a_checkpoint_sets_its_own_defaults_and_limits() -> None:
     words = {"sample": {"width": {"default": 64, "minimum": 32, "maximum": 128}}}
-    sample = QwenImage().stages(words)["sample"]
+    sample = QwenImage().graph(words)["sample"]
     assert sample.check_params({})["width"] == 64
     for wrong in (16, 144, 100):
         with pytest.raises(InvalidRequest, match="width"):

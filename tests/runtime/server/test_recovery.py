@@ -29,10 +29,10 @@ async def test_jobs_survive_a_kill_of_the_engine_process(server):
     async with asyncio.timeout(20):
         while not any(event.step > 3 for event in seen):
             await asyncio.sleep(0.01)
-    os.kill(server.services.executor.pid, signal.SIGKILL)
+    os.kill(server.services.engines["diffusion"].pid, signal.SIGKILL)
     frames = await work
     assert len(frames) == 3
-    assert server.services.executor.restarts == 1
+    assert server.services.engines.restarts == 1
     stats = server.orchestrator.stats()
     assert stats["finished"] == {"done": 6, "failed": 0, "cancelled": 0}
 
@@ -41,7 +41,7 @@ async def test_a_job_that_kills_the_engine_once_still_finishes(server, tmp_path)
     await server.start(executor=ProcessExecutor)
     handle = encode("a", trouble=f"kill-once:{tmp_path / 'killed'}")
     await server.client.run(handle, owner="o", client="c")
-    assert server.services.executor.restarts == 1
+    assert server.services.engines.restarts == 1
 
 
 async def test_a_job_that_always_kills_the_engine_fails_and_its_mates_do_not(server):
@@ -52,7 +52,7 @@ async def test_a_job_that_always_kills_the_engine_fails_and_its_mates_do_not(ser
     with pytest.raises(EngineLost, match="SIGKILL"):
         await server.client.run(encode("a", trouble="kill"), owner="o", client="c")
     await mate
-    assert server.services.executor.restarts == 2
+    assert server.services.engines.restarts == 2
 
 
 async def test_a_store_that_holds_one_result_at_a_time_still_serves_a_chain(server):

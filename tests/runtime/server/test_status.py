@@ -53,7 +53,7 @@ async def test_metrics_count_what_happened(server):
     assert seen["omnistage_batch_size_bucket", "+Inf"] == 6
     assert seen["omnistage_leases",] == 1
     assert seen["omnistage_store_bytes",] > 0
-    assert seen["omnistage_engine_ready",] == 1
+    assert seen["omnistage_engine_ready", "diffusion"] == 1
 
 
 async def test_models_are_described_and_problems_explained(server):

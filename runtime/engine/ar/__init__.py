@@ -1,0 +1,1 @@
+"""Autoregressive stages on vLLM: paged KV, continuous batching, prefix caching, preemption."""
