@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ..engine.core import EngineEvent, StageTask
@@ -25,6 +25,7 @@ class EngineGroup:
         eager: engines to start at once.
         idle_s: an engine that had nothing to do for so long is unloaded, unless it is eager;
             None: never.
+        on_stop: awaited when all engines have ended.
     """
 
     def __init__(
@@ -33,11 +34,13 @@ class EngineGroup:
         *,
         eager: Iterable[str] = (),
         idle_s: float | None = None,
+        on_stop: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
         self._eager = tuple(eager)
         self._idle_s = idle_s
+        self._on_stop = on_stop
         self._clock = clock
         self._members: dict[str, Executor] = {}
         self._tasks: dict[str, str] = {}
@@ -54,6 +57,8 @@ class EngineGroup:
         """See `Executor.stop`."""
         await asyncio.gather(*(member.stop() for member in self._members.values()))
         self._members.clear()
+        if self._on_stop is not None:
+            await self._on_stop()
 
     def submit(self, task: StageTask) -> None:
         """See `Executor.submit`."""

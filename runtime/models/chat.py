@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jsonschema import Draft202012Validator, SchemaError
 from pydantic import Field, create_model, field_validator
 
 from .family import Family
@@ -67,8 +68,8 @@ class ThinkerParams(Params):
     @field_validator("json_schema")
     @classmethod
     def _is_schema(cls, text: str) -> str:
-        if text and not _is_json_object(text):
-            raise ValueError("it must be a JSON object")
+        if text:
+            _check_schema(text)
         return text
 
 
@@ -128,8 +129,15 @@ def _with_defaults(checkpoint: Checkpoint) -> type[Params]:
     return create_model("ThinkerParams", __base__=ThinkerParams, **fields)
 
 
-def _is_json_object(text: str) -> bool:
+def _check_schema(text: str) -> None:
+    """Raise ValueError, in words, if a text is no JSON schema."""
     try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if not isinstance(schema, dict):
+        raise ValueError("it must be a JSON object")
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"it is no JSON schema: {error.message}") from None

@@ -1,4 +1,4 @@
-"""Where a configured model's files are: the embedded demo, a local folder, or the hub cache."""
+"""Where a configured model's files are: here, in a package, a local folder, or the hub cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 from ..protocol.errors import ModelLoadFailed
+from .smollm2 import smollm2_folder
 
 DEMO = "demo"
+SMOLLM2 = "smollm2"
 _DEMO_FOLDER = Path(__file__).parent.parent / "demo" / "checkpoints" / "qwen-image-shapes"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -16,13 +18,17 @@ def model_folder(source: str) -> Path:
     """The local folder of a model, downloaded from the hub if it is an id and not here yet.
 
     Args:
-        source: `demo`, a folder, or a hub id (`owner/name`) that is not an existing folder.
+        source: `demo`, `smollm2`, a folder, or a hub id (`owner/name`) that is not an existing
+            folder.
 
     Raises:
-        ModelLoadFailed: the hub cannot be reached and the cache does not hold the id.
+        ModelLoadFailed: the hub cannot be reached and the cache does not hold the id, or see
+            `smollm2_folder`.
     """
     if source == DEMO:
         return _DEMO_FOLDER
+    if source == SMOLLM2:
+        return smollm2_folder()
     folder = Path(source).expanduser()
     if folder.exists() or not _HUB_ID.fullmatch(source):
         return folder

@@ -11,12 +11,16 @@ from .family import Family
 from .stage import Params, Stage, StageGraph
 
 if TYPE_CHECKING:
+    from .ar_stage import ARStage
     from .checkpoint import Checkpoint
     from .program import LoadedModel
 
 MAX_SEED = 2**64 - 1
 MAX_TOKENS = 1024
 """Prompt tokens the pipeline can use. Source: diffusers `QwenImagePipeline.check_inputs`."""
+
+TEMPLATE_TOKENS = 64
+"""Room for the prompt template, of which 34 tokens are dropped again."""
 
 
 class StrictParams(Params):
@@ -116,6 +120,20 @@ class QwenImage(Family):
         from .qwen_image_program import load
 
         return load(checkpoint, dtype=dtype, device=device)
+
+    def ar_stage(self, checkpoint: Checkpoint, stage: str) -> ARStage:
+        """See `Family.ar_stage`."""
+        from .ar_encoder import EncoderStage
+        from .components import load_tokenizer
+        from .qwen_image_text import TextEncode
+
+        encoder = checkpoint.read_json("text_encoder/config.json")
+        return EncoderStage(
+            TextEncode(load_tokenizer(checkpoint.folder / "tokenizer")),
+            checkpoint.folder / "text_encoder",
+            width=encoder.get("text_config", encoder)["hidden_size"],
+            max_tokens=MAX_TOKENS + TEMPLATE_TOKENS,
+        )
 
 
 def _with_overrides(

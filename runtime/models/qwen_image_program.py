@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,10 @@ from .call_spec import CallSpec
 from .components import load_module, load_scheduler, load_tokenizer
 from .latent_rgb import fit_latent_to_rgb
 from .latent_space import LatentSpace
-from .program import Bundle, LoadedModel, StageContext, step_progress, text_of
-from .qwen_image import MAX_SEED, MAX_TOKENS
+from .program import Bundle, LoadedModel, StageContext, step_progress
+from .qwen_image import MAX_SEED
 from .qwen_image_packed import QwenImagePacked
+from .qwen_image_text import TextEncode
 from .still_image import still_image_vae
 
 if TYPE_CHECKING:
@@ -59,9 +59,6 @@ def load(checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
     """Load a Qwen-Image checkpoint; see `Family.load`."""
     from transformers import Qwen2_5_VLForConditionalGeneration
 
-    # one line for each guider made would be several for each request
-    logging.getLogger("diffusers.guiders.guider_utils").setLevel(logging.ERROR)
-
     def module(name: str, cls: Any) -> torch.nn.Module:
         return load_module(checkpoint.folder / name, cls, dtype=dtype, device=device)
 
@@ -73,7 +70,6 @@ def load(checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
         "still_vae": still_image_vae(vae),
     }
     programs = _Programs(
-        tokenizer=load_tokenizer(checkpoint.folder / "tokenizer"),
         space=LatentSpace.of(vae.config),
         scheduler=load_scheduler(checkpoint.folder / "scheduler"),
     )
@@ -81,7 +77,7 @@ def load(checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
         modules=modules,
         specs=SPECS,
         programs={
-            "text_encode": programs.text_encode,
+            "text_encode": TextEncode(load_tokenizer(checkpoint.folder / "tokenizer")),
             "sample": programs.sample,
             "vae_encode": programs.vae_encode,
             "vae_decode": programs.vae_decode,
@@ -93,14 +89,13 @@ def load(checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
 
 
 class _Programs:
-    """The four stages.
+    """The stages around the latents.
 
     The pipelines here are prototypes that never run: each request takes a shallow copy of one
     and gives it proxies, a scheduler and a guider of its own.
     """
 
-    def __init__(self, tokenizer: Any, space: LatentSpace, scheduler: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, space: LatentSpace, scheduler: Any) -> None:
         self._space = space
         self._scheduler = scheduler
         blocks = copy.deepcopy(QwenImageAutoBlocks().sub_blocks)  # ours: the bars are replaced
@@ -108,31 +103,12 @@ class _Programs:
             loop.progress_bar = step_progress
         tasks = blocks["denoise"].sub_blocks  # chosen here: choosing anew costs every request
         stages = {
-            "encode_text": blocks["text_encoder"].sub_blocks["text_encoder"],
             "text_to_image": tasks["text2image"],
             "image_to_image": tasks["img2img"],
             "encode_image": blocks["vae_encoder"].sub_blocks["img2img"],
             "decode": blocks["decode"].sub_blocks["decode"],
         }
         self._pipelines = {name: block.init_pipeline() for name, block in stages.items()}
-
-    def text_encode(
-        self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
-    ) -> dict[str, Bundle]:
-        """Prompts to embeddings; an empty negative prompt is not encoded."""
-        prompt = text_of("prompt", params, inputs)
-        negative = text_of("negative_prompt", params, inputs) or None
-        self._check_length("prompt", prompt)
-        self._check_length("negative_prompt", negative or "")
-        pipeline = self._pipeline("encode_text", context, text_encoder="text_encoder")
-        pipeline.tokenizer = self._tokenizer
-        pipeline.guider = ClassifierFreeGuidance(enabled=negative is not None)
-        state = pipeline(prompt=prompt, negative_prompt=negative)
-        names = ["prompt_embeds", "prompt_embeds_mask"]
-        if negative is not None:
-            names += [f"negative_{name}" for name in names]
-        tensors = {name: state.get(name) for name in names}
-        return {"conditioning": Bundle(tensors, {"kind": "conditioning"})}
 
     def sample(
         self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
@@ -209,18 +185,6 @@ class _Programs:
                 stage="sample",
             )
         return latents
-
-    def _check_length(self, field: str, text: str) -> None:
-        tokens = len(self._tokenizer(text).input_ids)
-        if tokens > MAX_TOKENS:
-            raise InvalidRequest(
-                f"{field} has {tokens} tokens; this model reads at most {MAX_TOKENS}. "
-                "Shorten it: nothing is cut in silence.",
-                field=field,
-                value=tokens,
-                allowed=f"at most {MAX_TOKENS} tokens",
-                stage="text_encode",
-            )
 
 
 def _loops(blocks: Any) -> list[Any]:

@@ -121,7 +121,7 @@ class Lifecycle:
         elif event.kind in ("progress", "preview"):
             self._report(job, event)
         elif event.kind == "text":
-            job.publish(JobEvent(job.key, "text", text=event.text))
+            self._report_text(job, event)
         else:
             self._end_attempt(job, event)
             self.settle()
@@ -145,6 +145,12 @@ class Lifecycle:
             job.publish(JobEvent(job.key, "preview", image=event.image, **facts))
         else:
             self.batches[event.batch] += 1
+            job.publish(JobEvent(job.key, "progress", **facts))
+
+    def _report_text(self, job: Job, event: EngineEvent) -> None:
+        job.publish(JobEvent(job.key, "text", text=event.text))
+        if event.total:
+            facts = {"step": event.step, "total": event.total, "batch": event.batch}
             job.publish(JobEvent(job.key, "progress", **facts))
 
     def _end_attempt(self, job: Job, event: EngineEvent) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...models.program import LoadedModel
+from ...models.wire import to_bundle, to_frame
 from ...protocol.errors import JobFailed, ModelLoadFailed, OmniStageError
 from ..core import EngineEvent, StageTask
 from .batch import Batch, pick
@@ -22,7 +23,6 @@ from .preview import preview_jpeg
 from .profile import profile
 from .request import Request
 from .settings import EngineSettings
-from .wire import to_bundle, to_frame
 
 log = logging.getLogger(__name__)
 

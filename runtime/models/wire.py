@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...models.program import Bundle
-from ...protocol.frames import Frame, Tensor
+from ..protocol.frames import Frame, Tensor
+from .program import Bundle
 
 
 def to_bundle(frame: Frame, device: torch.device) -> Bundle:
