@@ -13,6 +13,7 @@ from ..protocol.conversation import Conversation, Media, Message
 from ..protocol.errors import InvalidRequest, ModelLoadFailed
 from ..protocol.frames import Frame, Tensor
 from .ar_stage import ARRequest, ARResult
+from .audio import resample
 from .chat import media_inputs
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MEDIA_LIMITS: Mapping[str, int] = {"image": 16, "audio": 8, "video": 4}
 """How many of each a conversation may hold; `omnistage.json` may say otherwise (`media`)."""
+
+_USUAL_RATE_HZ = 16000
 
 _SAMPLING = (
     "max_tokens",
@@ -52,6 +55,7 @@ class Thinker:
         kinds = {name.removesuffix("s") for name in media_inputs(checkpoint.index)}
         limits = {**MEDIA_LIMITS, **checkpoint.overrides.get("media", {})}
         self._limits = {kind: limits[kind] if kind in kinds else 0 for kind in MEDIA_LIMITS}
+        self._rate_hz = _hearing_rate_hz(checkpoint)
         self._layers = tuple(checkpoint.overrides.get("hidden_layers", (-1,)))
 
     def engine_args(self) -> dict[str, Any]:
@@ -123,7 +127,7 @@ class Thinker:
         )
         media: dict[str, list[Any]] = {}
         for part in conversation.media():
-            media.setdefault(part.kind, []).append(_to_vllm(part))
+            media.setdefault(part.kind, []).append(_to_vllm(part, self._rate_hz))
         if media:  # vLLM's processor puts as many placeholders as each needs
             return {"prompt": text, "multi_modal_data": media}
         ids = self._tokenizer.encode(text, add_special_tokens=False)
@@ -215,13 +219,13 @@ def _to_template(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": parts}
 
 
-def _to_vllm(media: Media) -> Any:
-    """A picture, sound or film as vLLM takes it."""
+def _to_vllm(media: Media, rate_hz: int) -> Any:
+    """A picture, sound (at `rate_hz`) or film as vLLM takes it."""
     array = media.tensor.array
     if media.kind == "image":
         return Image.fromarray(array)
     if media.kind == "audio":
-        return array, media.rate
+        return resample(array, media.rate, rate_hz), rate_hz
     count = len(array)
     metadata = {
         "fps": media.rate,
@@ -232,6 +236,13 @@ def _to_vllm(media: Media) -> Any:
         "do_sample_frames": False,
     }
     return array, metadata
+
+
+def _hearing_rate_hz(checkpoint: Checkpoint) -> int:
+    """The rate of the sound that the checkpoint's feature extractor takes."""
+    extractor = checkpoint.read_json("processor_config.json").get("feature_extractor", {})
+    own = extractor or checkpoint.read_json("preprocessor_config.json")
+    return int(own.get("sampling_rate", _USUAL_RATE_HZ))
 
 
 def _to_wire(rows: torch.Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ..protocol.messages import FINAL_KINDS, JobEvent
 class News:
     """The latest event of each sort, in order of arrival.
 
-    At most one state (or the end), one progress, one preview and one text, which holds all
+    At most one state (or the end), one progress, one preview, and one text, which holds all
     that was written and not yet read.
     """
 
@@ -24,6 +24,8 @@ class News:
     def add(self, event: JobEvent) -> None:
         """Put in an event; it replaces an older one of its sort, or adds to an older text."""
         sort = event.kind if event.kind in ("progress", "preview", "text") else "state"
+        if event.final and "text" in self._latest:
+            sort = "end"  # and not in the place of a `running`, which says that text begins anew
         if event.kind in ("queued", "running"):
             self._latest.clear()  # a new attempt makes the old one's progress void
         older = self._latest.pop(sort, None)

@@ -20,6 +20,8 @@ from .engines import build_engines
 from .errors import errors_as_json, mark_protocol
 from .events import close_all, job_events
 from .guard import guard
+from .openai import chat
+from .openai.errors import errors_as_openai
 from .services import SERVICES, Services
 from .shelf import ModelShelf
 
@@ -55,7 +57,7 @@ def build_services(
 
 def build_app(services: Services) -> web.Application:
     """The application; the engine starts and ends with it."""
-    app = web.Application(middlewares=[errors_as_json, guard])
+    app = web.Application(middlewares=[errors_as_json, errors_as_openai, guard])
     app[SERVICES] = services
     app.on_response_prepare.append(mark_protocol)
     app.on_shutdown.append(close_all)
@@ -67,6 +69,7 @@ def build_app(services: Services) -> web.Application:
             web.get("/ready", status.ready),
             web.get("/metrics", status.metrics),
             web.get("/v1/models", status.models),
+            web.get("/v1/models/{id:.+}", status.model),
             web.get("/v1/stats", status.stats),
             web.post("/v1/jobs", jobs.submit),
             web.get("/v1/jobs/{key}", jobs.describe),
@@ -75,6 +78,7 @@ def build_app(services: Services) -> web.Application:
             web.put("/v1/blobs/{digest}", blobs.put_blob),
             web.post("/v1/leases/renew", leases.renew),
             web.delete("/v1/leases/{owner}", leases.release),
+            web.post("/v1/chat/completions", chat.complete),
         ]
     )
     return app

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..models.catalogue import Catalogue
+from ..models.stage import Stage
 
 
 class ModelShelf:
@@ -26,6 +27,16 @@ class ModelShelf:
         for model in set(models) - self._open:
             await asyncio.to_thread(self._catalogue[model].info)
             self._open.add(model)
+
+    async def stages(self, model: str) -> Mapping[str, Stage]:
+        """A model's stages by name.
+
+        Raises:
+            UnknownModel: it is not configured.
+            ModelLoadFailed: its folder is not whole.
+        """
+        await self.open([model])
+        return self._catalogue[model].graph.stages
 
     async def describe(self) -> dict[str, Any]:
         """All models: descriptions of the whole ones, and what is wrong with the others."""

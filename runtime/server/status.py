@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -33,8 +35,20 @@ async def ready(request: web.Request) -> web.Response:
 
 
 async def models(request: web.Request) -> web.Response:
-    """GET /v1/models: the models, and what is wrong with those that cannot be used."""
-    return web.json_response(await request.app[SERVICES].shelf.describe())
+    """GET /v1/models: the models, and what is wrong with those that cannot be used.
+
+    `object` and `data` say what OpenAI's clients want to know.
+    """
+    found = await request.app[SERVICES].shelf.describe()
+    data = [_card(model["id"]) for model in found["models"]]
+    return web.json_response({**found, "object": "list", "data": data})
+
+
+async def model(request: web.Request) -> web.Response:
+    """GET /v1/models/{id}: that there is one, for OpenAI's clients."""
+    name = request.match_info["id"]
+    await request.app[SERVICES].shelf.open([name])
+    return web.json_response(_card(name))
 
 
 async def stats(request: web.Request) -> web.Response:
@@ -46,3 +60,7 @@ async def metrics(request: web.Request) -> web.Response:
     """GET /metrics: the same for Prometheus."""
     body = request.app[SERVICES].metrics()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _card(model: str) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": 0, "owned_by": "omnistage"}

@@ -48,6 +48,9 @@ class FakeExecutor:
     def progress(self, task, step, **facts):
         self.listener.on_event(EngineEvent(task.id, "progress", step=step, total=9, **facts))
 
+    def write(self, task, text):
+        self.listener.on_event(EngineEvent(task.id, "text", text=text))
+
     def preview(self, task, step):
         event = EngineEvent(task.id, "preview", step=step, total=9, image=b"jpeg")
         self.listener.on_event(event)

@@ -88,6 +88,45 @@ async def test_a_waiting_reader_wakes_up():
     assert await reading == ["queued", "done"]
 
 
+async def test_text_that_was_not_read_yet_is_one_piece():
+    rig = Rig()
+    (key,) = rig.submit(encode("a"))
+    follower = rig.orchestrator.subscribe(key)
+    task = rig.task(key)
+    rig.executor.start_task(task)
+    for piece in ("a ", "red ", "circle"):
+        rig.executor.write(task, piece)
+    assert [e.text async for e in _until(follower, "text")] == ["", "a red circle"]
+    rig.executor.write(task, ".")
+    assert (await anext(follower)).text == "."
+    assert [e.text for e in rig.events(key)] == ["", "a red circle."], "who comes late sees all"
+
+
+async def test_text_begins_anew_with_another_attempt_and_the_reader_is_told():
+    rig = Rig()
+    (key,) = rig.submit(encode("a"))
+    follower = rig.orchestrator.subscribe(key)
+    rig.executor.start_task(rig.task(key))
+    rig.executor.write(rig.task(key), "a red")
+    assert [e.kind async for e in _until(follower, "text")] == ["running", "text"]
+    rig.executor.die()
+    task = rig.task(key)
+    rig.executor.start_task(task)
+    rig.executor.write(task, "a blue")
+    rig.executor.finish(task)
+    rest = [event async for event in follower]
+    assert [e.kind for e in rest] == ["running", "text", "done"]
+    assert rest[1].text == "a blue"
+
+
+async def _until(follower, kind):
+    """Events up to the first of a kind."""
+    async for event in follower:
+        yield event
+        if event.kind == kind:
+            return
+
+
 async def test_followers_that_leave_are_forgotten():
     rig = Rig()
     (key,) = rig.submit(encode("a"))

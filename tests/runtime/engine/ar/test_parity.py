@@ -102,3 +102,16 @@ def test_an_omni_thinker_equals_transformers(make, kind, engine, checkpoints):
         assert len(rows) == len(prompt) + len(generated) - 1
         difference = (rows - expected[: len(rows)]).abs().max()
         assert difference <= 1e-5 * expected.abs().max()
+
+
+def test_sound_at_another_rate_is_heard_at_the_models(engine):
+    time = np.arange(2 * RATE) / (2 * RATE)
+    wave = np.sin(2 * np.pi * 440 * time).astype(np.float32)
+    given = {"prompt": QUESTION, "temperature": 0.0, "max_tokens": 1, "hidden_layers": [-1]}
+
+    def prompt_tokens(samples, rate):
+        frame = Frame({"kind": "audio", "rate": rate}, {"waveform": Tensor.of(samples[None, None])})
+        event = engine(tiny_models.qwen25_omni).alone("a", {"audio": frame}, **given)
+        return event.outputs["text"].header["prompt_tokens"]
+
+    assert prompt_tokens(wave, 2 * RATE) == prompt_tokens(wave[::2].copy(), RATE)

@@ -1,0 +1,135 @@
+"""An engine core that answers with what it was given, a few characters per step; no model.
+
+The answer is JSON: `messages` as they came, `media` (each tensor's dtype, shape and hash),
+`params` and `client`.
+"""
+
+import json
+import time
+from hashlib import sha256
+from pathlib import Path
+
+from omnistage.runtime.engine.core import EngineEvent
+from omnistage.runtime.protocol.errors import InvalidRequest, JobFailed
+from omnistage.runtime.protocol.frames import Frame
+
+PIECE = 24
+
+
+def build(config):
+    return FakeChatCore(**config)
+
+
+class FakeChatCore:
+    """Each step writes a piece, which counts as a token.
+
+    Args:
+        say: the answer, instead of what was given.
+        then: the answer after a crash, instead of the same again.
+        trouble: what happens after `at` pieces: `crash` (once, if there is a `folder`), `fail`,
+            `fault` (a failure that is the request's fault), or nothing more than a pause.
+        at: None: never.
+        folder: the trouble waits for a file `go` in it; `crashed` is there after the crash.
+        endless: it says the answer again and again.
+    """
+
+    def __init__(self, say=None, then=None, trouble="", at=None, folder="", endless=False):
+        self.crashed = folder and Path(folder, "crashed").exists()
+        self.say = then if self.crashed and then is not None else say
+        self.trouble = trouble
+        self.at = None if self.crashed else at
+        self.folder = folder
+        self.endless = endless
+        self.tasks = {}
+        self.written = {}
+
+    def submit(self, task):
+        self.tasks[task.id] = task
+
+    def cancel(self, task):
+        if task in self.tasks:
+            self.tasks[task] = None
+
+    @property
+    def busy(self):
+        return bool(self.tasks)
+
+    def step(self):
+        return [event for name in list(self.tasks) for event in self._step(name)]
+
+    def stats(self):
+        return {"running": len(self.tasks)}
+
+    def check_integrity(self):
+        assert self.written.keys() <= self.tasks.keys()
+
+    def _step(self, name):
+        task = self.tasks[name]
+        if task is None:
+            return [self._end(name, "cancelled")]
+        if name not in self.written:
+            self.written[name] = 0
+            return [EngineEvent(name, "started")]
+        count = self.written[name]
+        if count == self.at and self.folder and not Path(self.folder, "go").exists():
+            time.sleep(0.001)
+            return []
+        if count == self.at and self.trouble:
+            return [self._end(name, "failed", error=self._error())]
+        answer = answer_to(task) if self.say is None else self.say
+        pieces = [answer[at : at + PIECE] for at in range(0, len(answer), PIECE)]
+        limit = task.params["max_tokens"]
+        if not self.endless and count == min(len(pieces), limit):
+            reason = "length" if limit < len(pieces) else "stop"
+            outputs = outputs_of(task, "".join(pieces[:limit]), reason, count)
+            return [self._end(name, "done", outputs=outputs)]
+        if self.endless:
+            time.sleep(0.001)
+        self.written[name] += 1
+        step = {"step": count + 1, "total": limit, "batch": len(self.tasks)}
+        text = EngineEvent(name, "text", text=pieces[count % len(pieces)])
+        return [text, EngineEvent(name, "progress", **step)]
+
+    def _error(self):
+        if self.trouble == "crash":
+            if self.folder:
+                Path(self.folder, "crashed").touch()
+            raise RuntimeError("the core is broken")
+        if self.trouble == "fault":
+            return InvalidRequest("The history is too long.", field="history[0].content")
+        return JobFailed("The thinker lost its thread.")
+
+    def _end(self, name, kind, **facts):
+        del self.tasks[name]
+        self.written.pop(name, None)
+        return EngineEvent(name, kind, **facts)
+
+
+def answer_to(task):
+    history = task.inputs["history"]
+    media = {
+        name: [t.tag, list(t.array.shape), sha256(t.array.tobytes()).hexdigest()]
+        for name, t in history.tensors.items()
+    }
+    given = {
+        "messages": history.header["messages"],
+        "media": media,
+        "params": dict(task.params),
+        "client": task.client,
+    }
+    return json.dumps(given, ensure_ascii=False)
+
+
+def outputs_of(task, text, reason, count):
+    facts = {
+        "text": text,
+        "finish_reason": reason,
+        "prompt_tokens": len(task.inputs["history"].header["messages"]),
+        "completion_tokens": count,
+        "cached_tokens": 1,
+    }
+    return {
+        "text": Frame({"kind": "text", **facts}),
+        "hidden": Frame({"kind": "hidden", **facts}),
+        "history": task.inputs["history"],
+    }
