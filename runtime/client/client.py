@@ -163,6 +163,21 @@ class RuntimeClient:
         body = await self._http.call_json("POST", "/v1/leases/renew", {"owners": list(owners)})
         return list(body["unknown"])
 
+    async def unload(self, engine: str) -> bool:
+        """End an idle engine and free what it holds; it comes back when it is needed.
+
+        Args:
+            engine: a name from `stats()["engines"]`, such as `ar/smollm2/thinker`.
+
+        Returns:
+            Whether it was loaded.
+
+        Raises:
+            InvalidRequest: it has work to do.
+        """
+        body = await self._http.call_json("DELETE", f"/v1/engines/{_quoted(engine)}")
+        return bool(body["unloaded"])
+
     async def run(
         self,
         handle: Handle,

@@ -7,6 +7,7 @@ hidden states. So templates, dropped prefixes and masks stay in diffusers' code.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from .program import Program, enter_stage
 from .wire import to_bundle, to_frame
 
 _HOST = torch.device("cpu")
+LAST = -1
 
 
 class EncoderStage:
@@ -30,6 +32,7 @@ class EncoderStage:
         width: of its hidden states.
         max_tokens: the longest sequence the program makes.
         module: name under which the program asks for the encoder.
+        layers: the hidden states that the program reads, counted as transformers counts them.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class EncoderStage:
         width: int,
         max_tokens: int,
         module: str = "text_encoder",
+        layers: tuple[int, ...] = (LAST,),
     ) -> None:
         self._program = program
         self._folder = folder
         self._width = width
         self._max_tokens = max_tokens
         self._module = module
+        self._layers = layers
 
     def engine_args(self) -> dict[str, Any]:
         """See `ARStage.engine_args`."""
@@ -63,11 +68,22 @@ class EncoderStage:
             "max_model_len": self._max_tokens,
             # A hit would leave the hidden states of its tokens uncomputed.
             "enable_prefix_caching": False,
+            **self._tap(),
         }
+
+    def _tap(self) -> dict[str, Any]:
+        """The arguments that make vLLM return other layers than the last."""
+        if self._layers == (LAST,):
+            return {}
+        (architecture,) = json.loads((self._folder / "config.json").read_text("utf-8"))[
+            "architectures"
+        ]
+        overrides = {"architectures": [f"{architecture}+tap"], "tap_layers": list(self._layers)}
+        return {"hf_overrides": overrides}
 
     def prepare(self, params: Mapping[str, Any], inputs: Mapping[str, Frame]) -> list[ARRequest]:
         """See `ARStage.prepare`."""
-        encoder = _Notes(self._width)
+        encoder = _Notes(self._width, self._layers)
         self._run(encoder, params, inputs)
         return [ARRequest({"prompt_token_ids": ids}) for ids in encoder.rows]
 
@@ -75,7 +91,7 @@ class EncoderStage:
         self, params: Mapping[str, Any], inputs: Mapping[str, Frame], results: Sequence[ARResult]
     ) -> dict[str, Frame]:
         """See `ARStage.outputs`."""
-        encoder = _Answers(self._width, results=iter(results))
+        encoder = _Answers(self._width, self._layers, results=iter(results))
         return self._run(encoder, params, inputs)
 
     def _run(
@@ -110,7 +126,7 @@ class _Context:
 class _States:
     """What the program reads of an encoder's result."""
 
-    hidden_states: Sequence[torch.Tensor]
+    hidden_states: Mapping[int, torch.Tensor]
 
 
 @dataclass(slots=True)
@@ -118,20 +134,23 @@ class _Encoder:
     """Stands in for the encoder module."""
 
     width: int
+    layers: tuple[int, ...]
     dtype: torch.dtype = torch.float32
     device: torch.device = _HOST
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> _States:
-        """Token ids and mask `[B, L]` to the last hidden states `[B, L, width]`."""
-        hidden = torch.zeros(*input_ids.shape, self.width, dtype=self.dtype)
+        """Token ids and mask `[B, L]` to hidden states `[B, L, width]` by layer."""
+        width = self.width * len(self.layers)
+        hidden = torch.zeros(*input_ids.shape, width, dtype=self.dtype)
         for row, (ids, mask) in enumerate(zip(input_ids, attention_mask.bool(), strict=True)):
             states = self.encode(ids[mask].tolist())
             if states is not None:
                 hidden[row, mask] = states.to(self.dtype)
-        return _States([hidden])
+        by_layer = hidden.split(self.width, dim=-1)
+        return _States(dict(zip(self.layers, by_layer, strict=True)))
 
     def encode(self, ids: list[int]) -> torch.Tensor | None:
-        """The hidden states `[len(ids), width]` of one sequence, if they are known."""
+        """The layers of one sequence side by side, `[len(ids), layers * width]`, if known."""
         raise NotImplementedError
 
 

@@ -29,11 +29,16 @@ class FakeServer:
             spec = CoreSpec("omnistage.tests.fakes.fake_core:build", core, engine)
             return executor(spec, backoff=Backoff(first_s=0.01, most_s=0.02))
 
-        self.services = build_services(
+        services = build_services(
             config,
             catalogue=fake_catalogue(**(families or {})),
             engines=EngineGroup(make, eager=("diffusion",)),
         )
+        return await self.serve(services)
+
+    async def serve(self, services):
+        """Serve what is behind these services."""
+        self.services = services
         self.runner = web.AppRunner(
             build_app(self.services), handler_cancellation=True, shutdown_timeout=0.5
         )
@@ -42,7 +47,7 @@ class FakeServer:
         await site.start()
         self.port = site._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = self.new_client(config.server.token)
+        self.client = self.new_client(services.config.token)
         return self
 
     def new_client(self, token=None):

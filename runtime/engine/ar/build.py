@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...models.ar_stage import ARStage
 from ...models.catalogue import ModelEntry
 from ...models.torchvision_ops import make_torchvision_importable
 from .settings import ARSettings
@@ -43,6 +44,19 @@ def build_core(settings: ARSettings, entry: ModelEntry, stage: str) -> AREngine:
         ModelLoadFailed: the checkpoint is not whole, or this vLLM lacks a hook of ours.
     """
     preload()
+    checkpoint = entry.checkpoint
+    checkpoint.check_files()
+    log.info("loading stage %s of model %s from %s", stage, entry.id, checkpoint.folder)
+    return core_of(settings, entry, checkpoint.family.ar_stage(checkpoint, stage), stage)
+
+
+def core_of(settings: ARSettings, entry: ModelEntry, program: ARStage, stage: str) -> AREngine:
+    """Make the core of one stage's program.
+
+    Raises:
+        ModelLoadFailed: this vLLM lacks a hook of ours.
+    """
+    preload()
     from vllm import EngineArgs
     from vllm.config import PoolerConfig
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -52,10 +66,6 @@ def build_core(settings: ARSettings, entry: ModelEntry, stage: str) -> AREngine:
     from .seams import check_seams
 
     check_seams()
-    checkpoint = entry.checkpoint
-    checkpoint.check_files()
-    program = checkpoint.family.ar_stage(checkpoint, stage)
-    log.info("loading stage %s of model %s from %s", stage, entry.id, checkpoint.folder)
     options = engine_options(settings, entry, program.engine_args())
     if "pooler_config" in options:
         options["pooler_config"] = PoolerConfig(**options["pooler_config"])

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-MODELS: Final[dict[str, str]] = {}
+MODELS: Final = {
+    "Qwen3ForCausalLM+tap": f"{__package__}.tap:TapQwen3",
+    "LlamaForCausalLM+tap": f"{__package__}.tap:TapLlama",
+    "MistralForCausalLM+tap": f"{__package__}.tap:TapMistral",
+}
 """Architectures that vLLM does not know, to `module:class`."""
 
 
