@@ -5,10 +5,10 @@ else. It computes nothing: a node says which job it wants, waits, and passes on 
 
 - `values`, `plans`      what flows between nodes, and what each node asks for (pure)
 - `planner`, `precheck`  the same, for a whole prompt, before it runs (pure)
-- `media`                frames to and from IMAGE and LATENT
+- `media`                frames to and from IMAGE, AUDIO, VIDEO and LATENT
 - `host`                 all that is asked of ComfyUI's own modules
 - `io_loop`, `runtimes`, `catalogue`, `leases`   the connection to runtimes
-- `run`                  one job of one node
+- `run`, `display`       one job of one node, and what the node shows of it
 - `queue_ahead`, `middleware`   submit what waits in the queue; refuse what cannot work
 - `nodes`                the nodes, one file per stage
 """

@@ -76,7 +76,7 @@ def show_progress(node: str, value: int, total: int, preview: Image.Image | None
 
 
 def show_text(node: str, text: str) -> None:
-    """Show a line of text on a node, if a page is connected."""
+    """Show a text on a node, if a page is connected."""
     if watched():
         PromptServer.instance.send_progress_text(text, node, PromptServer.instance.client_id)
 

@@ -97,7 +97,8 @@ async def _check_runtime(
     address: str, graph: Mapping[str, Any], planned: Plan, pack: Pack
 ) -> list[Problem]:
     """What is wrong with the part of a graph that one runtime is to do."""
-    named = {node: m.id for node, m in planned.models.items() if m.address == address}
+    here = planned.at(address)
+    named = {node: model.id for node, model in here.models.items()}
     try:
         models = await pack.catalogue.models(address)
     except OmniStageError as error:
@@ -109,5 +110,4 @@ async def _check_runtime(
         for node, model in named.items()
         if model not in models
     ]
-    results = {node: r for node, r in planned.results.items() if r.address == address}
-    return found or list(problems(graph, results, models))
+    return found or list(problems(graph, here, models))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.protocol.errors import OmniStageError
+from ..runtime.protocol.recipe import Handle
 from .plans import PLANS
 from .values import Images, Model, Remote
 
@@ -54,16 +55,28 @@ class QueuedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a prompt will ask of its runtimes, by node id, upstream nodes first."""
+    """What a prompt will ask of its runtimes, by node id, upstream nodes first.
+
+    Attributes:
+        results: the first output of each node that has a job.
+        needed: ids of all nodes that will run, planned or not.
+    """
 
     models: dict[str, Model] = field(default_factory=dict)
     results: dict[str, Remote] = field(default_factory=dict)
+    needed: set[str] = field(default_factory=set)
 
     @property
     def addresses(self) -> list[str]:
         """Addresses of the runtimes concerned."""
         models, results = self.models.values(), self.results.values()
         return sorted({m.address for m in models} | {r.address for r in results})
+
+    def at(self, address: str) -> Plan:
+        """The part of one runtime."""
+        models = {node: m for node, m in self.models.items() if m.address == address}
+        results = {node: r for node, r in self.results.items() if r.address == address}
+        return Plan(models, results, self.needed)
 
 
 def plan(prompt: QueuedPrompt, read_image: ReadImage) -> Plan:
@@ -81,31 +94,35 @@ class _Graph:
         self.plan = Plan()
         self._prompt = prompt
         self._read_image = read_image
-        self._values: dict[str, Any] = {}
-        self._unknown: set[str] = set()
+        self._values: dict[str, tuple[Any, ...]] = {}
 
     def visit(self, node_id: str) -> None:
         """Plan a node and everything it depends on."""
-        if node_id in self._values or node_id in self._unknown:
+        if node_id in self.plan.needed:  # also ends a cycle
             return
-        self._unknown.add(node_id)  # until known otherwise; also ends a cycle
+        self.plan.needed.add(node_id)
         for value in self._inputs(node_id).values():
-            if _is_link(value):
+            if is_link(value):
                 self.visit(value[0])
         try:
             value = self._evaluate(node_id)
         except Unknown:
             return
-        if isinstance(value, Model):
-            self.plan.models[node_id] = value
-        elif isinstance(value, Remote):
-            self.plan.results[node_id] = value
-        if not isinstance(value, Images):  # the pixels are known only once they are computed
-            self._unknown.discard(node_id)
-            self._values[node_id] = value
+        outputs = value if isinstance(value, tuple) else (value,)
+        if not isinstance(outputs[0], Images):  # the pixels are known only once they are computed
+            self._values[node_id] = outputs
+        if self._prompt[node_id]["class_type"] in PLANS:
+            self._note(node_id, outputs[0])
+
+    def _note(self, node_id: str, output: Any) -> None:
+        """Put what one of our nodes gives into the plan."""
+        if isinstance(output, Model):
+            self.plan.models[node_id] = output
+        elif isinstance(output, Remote) and isinstance(output.source, Handle):
+            self.plan.results[node_id] = output
 
     def _evaluate(self, node_id: str) -> Any:
-        """The value of a node's first output.
+        """The value of a node's output, or a tuple of them.
 
         Raises:
             Unknown: only the execution can tell.
@@ -125,12 +142,13 @@ class _Graph:
         return picture
 
     def _resolve(self, value: Any) -> Any:
-        if not _is_link(value):
+        if not is_link(value):
             return value
         node_id, slot = value
-        if slot != 0 or node_id not in self._values:
+        outputs = self._values.get(node_id, ())
+        if not isinstance(slot, int) or not 0 <= slot < len(outputs):
             raise Unknown
-        return self._values[node_id]
+        return outputs[slot]
 
     def _inputs(self, node_id: str) -> Mapping[str, Any]:
         node = self._prompt.get(node_id)
@@ -138,5 +156,6 @@ class _Graph:
         return inputs if isinstance(inputs, Mapping) else {}
 
 
-def _is_link(value: Any) -> bool:
+def is_link(value: Any) -> bool:
+    """Whether an input is linked to another node's output."""
     return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)

@@ -9,13 +9,41 @@ An input that is 0, -1 or empty in a node means "the model's own default" and is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .media import images_to_frame, latent_to_frame
-from .values import Conditioning, Images, Latent, Model, Source, Upload, job
+from ..runtime.protocol.conversation import Conversation, Message, check_role
+from ..runtime.protocol.errors import InvalidRequest
+from ..runtime.protocol.frames import Frame
+from .media import (
+    audio_to_frame,
+    images_to_frame,
+    latent_to_frame,
+    message_media,
+    video_to_frame,
+)
+from .values import (
+    Answer,
+    Chat,
+    Conditioning,
+    Hidden,
+    Images,
+    Latent,
+    Model,
+    RemoteText,
+    Sampling,
+    Source,
+    Text,
+    Upload,
+    job,
+)
 
 if TYPE_CHECKING:
     import torch
+    from comfy_api.input import VideoInput
+
+Words = str | Text
+"""A text, or one that a model is still to write."""
 
 DEFAULT = "default"
 """The choice in a list that means "the model's own"."""
@@ -26,10 +54,11 @@ def load_model(model: str, address: str = "", strict: bool = False) -> Model:
     return Model(model, address.strip().rstrip("/"), strict)
 
 
-def text_encode(model: Model, prompt: str, negative_prompt: str = "") -> Conditioning:
+def text_encode(model: Model, prompt: Words, negative_prompt: Words = "") -> Conditioning:
     """Encode a prompt and what to avoid."""
-    params = {"prompt": prompt, "negative_prompt": negative_prompt}
-    return Conditioning(job(model, "text_encode", "conditioning", params), model.address)
+    params, written = _texts(model, prompt=prompt, negative_prompt=negative_prompt)
+    handle = job(model, "text_encode", "conditioning", params, **written)
+    return Conditioning(handle, model.address)
 
 
 def sample(  # noqa: PLR0913 - a node's inputs are its interface
@@ -52,16 +81,16 @@ def sample(  # noqa: PLR0913 - a node's inputs are its interface
     """
     latent_size = (latent.size if latent is not None else None) or (0, 0)
     size = (width or latent_size[0], height or latent_size[1])
-    given = {
-        "width": size[0] or None,
-        "height": size[1] or None,
-        "steps": steps or None,
-        "guidance": guidance if guidance >= 0 else None,
-        "scheduler": scheduler if scheduler != DEFAULT else None,
-        "denoise": denoise if denoise != 1 else None,
-    }
-    params = {name: value for name, value in given.items() if value is not None}
-    params |= {"count": count, "seed": seed}
+    params = _given(
+        width=size[0] or None,
+        height=size[1] or None,
+        steps=steps or None,
+        guidance=guidance if guidance >= 0 else None,
+        scheduler=scheduler if scheduler != DEFAULT else None,
+        denoise=denoise if denoise != 1 else None,
+        count=count,
+        seed=seed,
+    )
     inputs: dict[str, Source] = {"conditioning": conditioning.source}
     if latent is not None:
         inputs["latent"] = latent.source
@@ -73,8 +102,7 @@ def vae_encode(model: Model, image: torch.Tensor) -> Latent:
     """Encode pictures `[B, H, W, C]`, each as if alone."""
     frame = images_to_frame(image)
     _, height, width, _ = frame.tensors["images"].array.shape
-    upload = Upload.of(frame.encode())
-    handle = job(model, "vae_encode", "latent", {}, images=upload)
+    handle = job(model, "vae_encode", "latent", {}, images=_upload(frame))
     return Latent(handle, model.address, (width, height))
 
 
@@ -85,7 +113,95 @@ def vae_decode(model: Model, latent: Latent) -> Images:
 
 def from_latent(model: Model, samples: Mapping[str, Any]) -> Latent:
     """ComfyUI's LATENT as an upload."""
-    return Latent(Upload.of(latent_to_frame(samples).encode()), model.address)
+    return Latent(_upload(latent_to_frame(samples)), model.address)
+
+
+def thinker(  # noqa: PLR0913 - a node's inputs are its interface
+    model: Model,
+    prompt: Words,
+    system: str,
+    *,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+    image: torch.Tensor | None = None,
+    audio: Mapping[str, Any] | None = None,
+    video: VideoInput | None = None,
+    history: Chat | None = None,
+    sampling: Sampling | None = None,
+) -> Answer:
+    """Have a language model answer, after all that the history says."""
+    params, inputs = _texts(model, prompt=prompt)
+    params |= _given(
+        system=system or None,
+        max_tokens=max_tokens or None,
+        temperature=temperature if temperature >= 0 else None,
+        seed=seed,
+    )
+    if sampling is not None:
+        params |= sampling.params
+    if history is not None:
+        inputs["history"] = history.source
+    if image is not None:
+        inputs["images"] = _upload(images_to_frame(image))
+    if audio is not None:
+        inputs["audio"] = _upload(audio_to_frame(audio))
+    if video is not None:
+        inputs["video"] = _upload(video_to_frame(video))
+    handle = job(model, "thinker", "text", params, **inputs)
+    return Answer(
+        Text(handle, model.address),
+        Hidden(replace(handle, output="hidden"), model.address),
+        Chat(replace(handle, output="history"), model.address),
+    )
+
+
+def text_sampling(
+    *,
+    top_p: float,
+    top_k: int,
+    min_p: float,
+    repetition_penalty: float,
+    stop: str,
+    json_schema: str,
+) -> Sampling:
+    """How a model is to choose its words; `stop` has one text a line."""
+    return Sampling(
+        _given(
+            top_p=top_p if top_p > 0 else None,
+            top_k=top_k if top_k >= 0 else None,
+            min_p=min_p if min_p >= 0 else None,
+            repetition_penalty=repetition_penalty if repetition_penalty > 0 else None,
+            stop=[line for line in stop.splitlines() if line] or None,
+            json_schema=json_schema.strip() or None,
+        )
+    )
+
+
+def message(
+    *,
+    role: str,
+    text: str,
+    history: Chat | None = None,
+    image: torch.Tensor | None = None,
+    audio: Mapping[str, Any] | None = None,
+    video: VideoInput | None = None,
+) -> Chat:
+    """A conversation with one more message, as an upload.
+
+    Raises:
+        InvalidRequest: nothing is said, or the history is still on a runtime: fetch it first.
+    """
+    said = (*message_media(image, audio, video), *((text,) if text.strip() else ()))
+    if not said:
+        raise InvalidRequest("text is empty.", field="text", value=text, allowed="text or media")
+    earlier = Conversation()
+    if history is not None:
+        if not isinstance(history.source, Upload):
+            raise InvalidRequest("The history is still on the runtime.", field="history")
+        earlier = Conversation.from_frame(Frame.decode(history.source.data))
+    longer = earlier.then(Message(check_role(role, "role"), said))
+    return Chat(_upload(longer.to_frame()), "" if history is None else history.address)
 
 
 PLANS: Mapping[str, Callable[..., Any]] = {
@@ -95,5 +211,33 @@ PLANS: Mapping[str, Callable[..., Any]] = {
     "OmniStageVAEEncode": vae_encode,
     "OmniStageVAEDecode": vae_decode,
     "OmniStageFromLatent": from_latent,
+    "OmniStageThinker": thinker,
+    "OmniStageTextSampling": text_sampling,
+    "OmniStageMessage": message,
 }
-"""Each node's function by node id; nodes that only download ask for nothing new."""
+"""Each node's function by node id; nodes that only download ask for nothing new.
+
+It gives the value of the node's output, or a tuple of them.
+"""
+
+
+def _texts(model: Model, **texts: Words) -> tuple[dict[str, Any], dict[str, Source]]:
+    """Texts as parameters, and those that the model's own runtime writes as inputs."""
+    params: dict[str, Any] = {}
+    inputs: dict[str, Source] = {}
+    for name, text in texts.items():
+        remote = text.remote if isinstance(text, RemoteText) else text
+        if isinstance(remote, Text) and remote.address == model.address:
+            inputs[name] = remote.source
+        else:  # of another runtime: the words themselves, once they are there
+            params[name] = text
+    return params, inputs
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """The values that are not left to the model."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _upload(frame: Frame) -> Upload:
+    return Upload.of(frame.encode())

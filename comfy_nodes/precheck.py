@@ -6,15 +6,19 @@ checks again and has the last word; here the point is to answer at once, at the 
 
 from __future__ import annotations
 
+import json
 import operator
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
+from ..runtime.protocol.conversation import Conversation
+from ..runtime.protocol.frames import Frame
 from ..runtime.protocol.messages import ModelInfo
-from ..runtime.protocol.recipe import Handle, JobSpec
-from .values import Remote
+from ..runtime.protocol.recipe import Blob, Handle, JobSpec
+from .planner import Plan, is_link
 
 _RANGES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "minimum": (operator.ge, "at least {}"),
@@ -23,8 +27,12 @@ _RANGES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "exclusiveMaximum": (operator.lt, "less than {}"),
     "multipleOf": (lambda value, unit: value % unit == 0, "a multiple of {}"),
     "maxLength": (operator.le, "at most {} characters"),
+    "maxItems": (operator.le, "at most {} of them"),
 }
 """JSON schema's words: the test of a value (or length) against the limit, and how to say it."""
+
+_MEDIA = {"image": "images", "audio": "audio", "video": "video"}
+"""What a message can hold besides text, and the stage's input for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +51,43 @@ def unknown_model(model: str, have: Iterable[str]) -> str:
 
 
 def problems(
-    graph: Mapping[str, Any], results: Mapping[str, Remote], models: Mapping[str, ModelInfo]
+    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo]
 ) -> Iterator[Problem]:
     """Values outside what the models' stages accept.
 
     Args:
         graph: the prompt's nodes by id.
-        results: what they want, by node id; jobs of models not in `models` are skipped.
+        planned: what they want of one runtime; jobs of models not in `models` are skipped.
         models: the runtime's models by id.
     """
-    for node, result in results.items():
+    for problem in chain(_of_media(graph, planned, models), _of_jobs(planned, models)):
+        placed = _placed(graph, problem)
+        if placed is not None:
+            yield placed
+
+
+def _of_jobs(planned: Plan, models: Mapping[str, ModelInfo]) -> Iterator[Problem]:
+    for node, result in planned.results.items():
         if isinstance(result.source, Handle):
             spec = result.source.recipe.jobs[-1]
             if spec.model in models:
-                found = _of_job(node, spec, models[spec.model])
-                yield from (p for p in found if not _is_derived(graph[node]["inputs"], p))
+                yield from _of_job(node, spec, models[spec.model])
+                if spec.stage == "thinker":
+                    yield from _of_question(node, spec, result.source, models[spec.model])
+
+
+def _of_media(
+    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo]
+) -> Iterator[Problem]:
+    """Media that a Thinker's model does not take, whatever they will be."""
+    for node in sorted(planned.needed & graph.keys()):
+        inputs = graph[node]["inputs"]
+        if graph[node]["class_type"] == "OmniStageThinker" and is_link(inputs["model"]):
+            model = planned.models.get(inputs["model"][0])
+            if model is not None and model.id in models:
+                given = [name for name in _MEDIA if name in inputs]
+                untaken = _untaken(given, models[model.id])
+                yield from (Problem(node, name, words) for name, words in untaken)
 
 
 def _of_job(node: str, spec: JobSpec, model: ModelInfo) -> Iterator[Problem]:
@@ -78,17 +108,70 @@ def _of_job(node: str, spec: JobSpec, model: ModelInfo) -> Iterator[Problem]:
             yield Problem(node, name, message, value)
 
 
-def _is_derived(inputs: Mapping[str, Any], problem: Problem) -> bool:
-    """Whether a node's function made up the value (a size from a latent, say)."""
-    own = inputs.get(problem.input)
-    return problem.value is not None and not isinstance(own, list) and own != problem.value
+def _of_question(node: str, spec: JobSpec, source: Handle, model: ModelInfo) -> Iterator[Problem]:
+    """Whether there is something to answer, and the model takes what the history holds."""
+    history = _history(spec, source)
+    if history is not None:
+        kinds = {media.kind for media in history.media()}
+        for _, words in _untaken(sorted(kinds), model):
+            yield Problem(node, "history", words)
+    asked = history is not None and history.messages[-1].role == "user"
+    said = spec.inputs.keys() - {"history"} or spec.params.get("prompt", "").strip()
+    if not (said or asked):
+        words = "prompt is empty, and there is no history that ends with the user"
+        yield Problem(node, "prompt", words)
+    if flaw := _flaw_of_json(spec.params.get("json_schema", "{}")):
+        yield Problem(node, "json_schema", f"json_schema is no JSON schema: {flaw}")
+
+
+def _history(spec: JobSpec, source: Handle) -> Conversation | None:
+    """The history as it is uploaded; None if there is none, or it is on the runtime."""
+    ref = spec.inputs.get("history")
+    if not isinstance(ref, Blob):
+        return None
+    return Conversation.from_frame(Frame.decode(source.blobs[ref.digest]))
+
+
+def _untaken(media: Iterable[str], model: ModelInfo) -> Iterator[tuple[str, str]]:
+    """Media that a model's Thinker does not take, each with the words for it."""
+    stage = model.stages.get("thinker")
+    if stage is None:
+        return  # said elsewhere
+    have = ["text", *(name for name, input_ in _MEDIA.items() if input_ in stage.inputs)]
+    for name in media:
+        if name not in have:
+            yield name, f"model {model.id!r} takes no {name}; it takes {', '.join(have)}"
+
+
+def _flaw_of_json(text: str) -> str:
+    """What keeps a text from being a JSON object; empty if nothing does."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    return "" if isinstance(found, dict) else "it must be an object, {...}"
+
+
+def _placed(graph: Mapping[str, Any], problem: Problem) -> Problem | None:
+    """A problem at the node whose input it is: its own, or one that is linked to it.
+
+    None where the node's function made up the value: a size from a latent, say.
+    """
+    linked = (v[0] for v in graph[problem.node]["inputs"].values() if is_link(v))
+    for node in (problem.node, *linked):
+        inputs = graph[node]["inputs"]
+        if problem.input in inputs:
+            own = inputs[problem.input]
+            numbers = isinstance(own, int | float) and isinstance(problem.value, int | float)
+            return None if numbers and own != problem.value else replace(problem, node=node)
+    return problem
 
 
 def _accepts(schema: Mapping[str, Any], value: Any) -> bool:
     """Whether a value is in a JSON schema's range; other types are not judged here."""
     if "enum" in schema or "const" in schema:
         return value in _choices(schema)
-    size = len(value) if isinstance(value, str) else value
+    size = len(value) if isinstance(value, str | list) else value
     if not isinstance(size, int | float):
         return True
     return all(test(size, schema[word]) for word, (test, _) in _RANGES.items() if word in schema)

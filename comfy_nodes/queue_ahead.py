@@ -109,8 +109,8 @@ class QueueAhead:
 
     async def _hold(self, prompt: QueuedPrompt, address: str, planned: Plan) -> None:
         """Submit a prompt's work for one runtime."""
-        here = [r.source for r in planned.results.values() if r.address == address]
-        handles = [source for source in here if isinstance(source, Handle)]
+        sources = [result.source for result in planned.at(address).results.values()]
+        handles = [source for source in sources if isinstance(source, Handle)]
         if not handles:
             return
         client = self._client_at(address)

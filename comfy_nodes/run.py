@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from ..runtime.client import RuntimeClient
@@ -19,9 +19,10 @@ from ..runtime.protocol.errors import (
     ResultGone,
 )
 from ..runtime.protocol.frames import Frame
-from ..runtime.protocol.messages import JobEvent, SubmitReply, SubmitRequest
+from ..runtime.protocol.messages import SubmitReply, SubmitRequest
 from ..runtime.protocol.recipe import Handle
 from . import host, media
+from .display import Display, News
 from .leases import CLIENT, owner_of
 from .pack import Pack, pack
 from .values import Remote
@@ -29,9 +30,11 @@ from .values import Remote
 T = TypeVar("T")
 Describe = Callable[[Mapping[str, Any]], str]
 """Parameters as they were used, defaults filled in, as a line of text for the node."""
+DescribeFrame = Callable[[Mapping[str, Any], Frame], str]
+"""The same, of a result that is here."""
 
-_POLL_S = 0.1
-"""ComfyUI's Stop only sets a flag; this is how often a waiting node looks at it."""
+_POLL_S = 0.125
+"""How often a waiting node shows its news, and looks at the flag that ComfyUI's Stop sets."""
 _RETRIES = 2
 
 
@@ -48,11 +51,11 @@ class _Work:
     node: str
     result: Remote
     previews: bool
-    describe: Describe
-    news: SimpleQueue[JobEvent | str] = field(default_factory=SimpleQueue)
+    display: Display = field(default_factory=Display)
+    news: SimpleQueue[News] = field(default_factory=SimpleQueue)
 
 
-def _say_nothing(_: Mapping[str, Any]) -> str:
+def _say_nothing(*_: Any) -> str:
     return ""
 
 
@@ -68,26 +71,24 @@ async def finish(title: str, result: Remote, describe: Describe = _say_nothing) 
         NodeError: the job was refused or failed.
     """
     if isinstance(result.source, Handle):
-        work = _work(result, describe)
-        await _watch(title, work, _finished(work))
+        work = _work(result)
+        await _watch(title, work, _finished(work, describe))
 
 
-async def fetch(title: str, result: Remote) -> Frame:
-    """Wait for a result and download it.
+async def fetch(title: str, result: Remote, describe: DescribeFrame = _say_nothing) -> Frame:
+    """Wait for a result and download it; see `finish`.
 
     Raises:
         NodeError: the job was refused or failed.
     """
     if not isinstance(result.source, Handle):
         return Frame.decode(result.source.data)
-    work = _work(result, _say_nothing)
-    return await _watch(title, work, _fetched(work))
+    work = _work(result)
+    return await _watch(title, work, _fetched(work, describe))
 
 
-def _work(result: Remote, describe: Describe) -> _Work:
-    return _Work(
-        pack(), host.current_prompt(), host.current_node(), result, host.watched(), describe
-    )
+def _work(result: Remote) -> _Work:
+    return _Work(pack(), host.current_prompt(), host.current_node(), result, host.watched())
 
 
 # --- on the loop of the prompt --------------------------------------------------------------------
@@ -118,39 +119,46 @@ async def _until_done(work: _Work, future: concurrent.futures.Future[T]) -> T:
 
 def _show(work: _Work) -> None:
     """Show the latest news on the node."""
-    text, step, image = "", None, None
-    while not work.news.empty():
-        item = work.news.get_nowait()
-        if isinstance(item, str):
-            text = item
-        elif item.total:
-            step, image = item, item.image or image
-            text = f"step {step.step}/{step.total}, batch {step.batch}"
-    if step is not None:
-        picture = None if image is None else media.preview_image(image)
-        host.show_progress(work.node, step.step, step.total, picture)
-    if text:
-        host.show_text(work.node, text)
+    shown = work.display.after(_taken(work.news))
+    if shown.progress is not None:
+        picture = None if shown.image is None else media.preview_image(shown.image)
+        host.show_progress(work.node, shown.progress.step, shown.progress.total, picture)
+    if shown.text:
+        host.show_text(work.node, shown.text)
+
+
+def _taken(news: SimpleQueue[News]) -> Iterator[News]:
+    with suppress(Empty):
+        while True:
+            yield news.get_nowait()
 
 
 # --- on the I/O loop ------------------------------------------------------------------------------
 
 
-async def _finished(work: _Work) -> None:
+async def _finished(work: _Work, describe: Describe) -> None:
     client = await work.pack.runtimes.ready(work.result.address)
-    await _finish(work, client)
+    _, _, params = await _finish(work, client)
+    work.news.put(describe(params))
 
 
-async def _fetched(work: _Work) -> Frame:
+async def _fetched(work: _Work, describe: DescribeFrame) -> Frame:
     client = await work.pack.runtimes.ready(work.result.address)
     for _ in range(_RETRIES):
         with suppress(ResultGone):  # evicted between two steps of ours: the recipe brings it back
-            return await client.output(*await _finish(work, client))
-    return await client.output(*await _finish(work, client))
+            return await _fetch(work, client, describe)
+    return await _fetch(work, client, describe)
 
 
-async def _finish(work: _Work, client: RuntimeClient) -> tuple[str, str]:
-    """Bring a job to its end; returns its key and the output's name."""
+async def _fetch(work: _Work, client: RuntimeClient, describe: DescribeFrame) -> Frame:
+    key, output, params = await _finish(work, client)
+    frame = await client.output(key, output)
+    work.news.put(describe(params, frame))
+    return frame
+
+
+async def _finish(work: _Work, client: RuntimeClient) -> tuple[str, str, Mapping[str, Any]]:
+    """Bring a job to its end; returns its key, the output's name, and its parameters."""
     handle = work.result.source
     assert isinstance(handle, Handle)
     work.pack.leases.hold(work.prompt, client)
@@ -158,9 +166,7 @@ async def _finish(work: _Work, client: RuntimeClient) -> tuple[str, str]:
     key = reply.keys[handle.job]
     if reply.states[handle.job] != "done":  # queue-ahead has often been here before
         await _follow(work, client, key)
-    if text := work.describe(reply.params[handle.job]):
-        work.news.put(text)
-    return key, handle.output
+    return key, handle.output, reply.params[handle.job]
 
 
 async def _follow(work: _Work, client: RuntimeClient, key: str) -> None:

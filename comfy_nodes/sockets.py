@@ -7,3 +7,6 @@ from comfy_api.latest import io
 OmniModel = io.Custom("OMNI_MODEL")
 OmniCond = io.Custom("OMNI_COND")
 OmniLatent = io.Custom("OMNI_LATENT")
+OmniHidden = io.Custom("OMNI_HIDDEN")
+OmniChat = io.Custom("OMNI_CHAT")
+OmniSampling = io.Custom("OMNI_SAMPLING")

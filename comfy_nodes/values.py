@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..runtime.protocol.recipe import Blob, Handle, JobSpec, blob_digest, handle_of
 
@@ -81,6 +81,63 @@ class Images(Remote):
     """Pictures `[B, H, W, 3]`, float32, 0..1."""
 
     __slots__ = ()
+
+
+class Text(Remote):
+    """What a model writes, known or not yet.
+
+    It is no `str`: a plan that needs the words themselves cannot be made before they are there.
+    """
+
+    __slots__ = ()
+
+
+class Hidden(Remote):
+    """A language model's hidden states, with its text."""
+
+    __slots__ = ()
+
+
+class Chat(Remote):
+    """A conversation so far."""
+
+    __slots__ = ()
+
+
+class Answer(NamedTuple):
+    """The outputs of one turn of a conversation; they belong to one job."""
+
+    text: Text
+    hidden: Hidden
+    history: Chat
+
+
+class RemoteText(str):
+    """What a model wrote: for every node a text, and for ours also where it is.
+
+    A node that is given it asks for the same job as a plan did that was made before the text
+    was there. Whatever makes another text of it gets a plain `str`.
+    """
+
+    __slots__ = ("remote",)
+
+    remote: Text
+
+    def __new__(cls, text: str, remote: Text) -> RemoteText:
+        """A text and where it is."""
+        self = super().__new__(cls, text)
+        self.remote = remote
+        return self
+
+    def __getnewargs__(self) -> tuple[str, Text]:  # type: ignore[override]  # one more than str's
+        return str(self), self.remote
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a model is to choose its words: parameters by name, the model's own defaults left out."""
+
+    params: Mapping[str, Any]
 
 
 def job(

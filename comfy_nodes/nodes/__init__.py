@@ -3,12 +3,18 @@
 from .convert import FromLatent, ToConditioning, ToLatent
 from .encode import TextEncode
 from .load import LoadModel
+from .message import Message
 from .sample import Sample
 from .status import RuntimeStatus
+from .text_sampling import TextSampling
+from .thinker import Thinker
 from .vae import VAEDecode, VAEEncode
 
 NODES = (
     LoadModel,
+    Thinker,
+    TextSampling,
+    Message,
     TextEncode,
     Sample,
     VAEEncode,

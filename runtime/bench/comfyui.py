@@ -98,13 +98,23 @@ class Comfy:
         Raises:
             RuntimeError: a prompt did not end in success; says what the user reads.
         """
-        pictures = []
-        for prompt_id in [self.queue(graph) for graph in graphs]:
-            entry = self.wait(prompt_id)
-            if entry["status"]["status_str"] != "success":
-                raise RuntimeError(error_of(entry) or "the prompt was interrupted")
-            pictures.append(self.pictures(entry))
-        return pictures
+        return [self.pictures(self.finished(own)) for own in [self.queue(g) for g in graphs]]
+
+    def finished(self, prompt_id: str) -> dict[str, Any]:
+        """Wait for a prompt's success; returns its history entry.
+
+        Raises:
+            RuntimeError: it did not end in success; says what the user reads.
+        """
+        entry = self.wait(prompt_id)
+        if entry["status"]["status_str"] != "success":
+            raise RuntimeError(error_of(entry) or "the prompt was interrupted")
+        return entry
+
+    def texts(self, entry: dict[str, Any]) -> list[str]:
+        """What the preview nodes of a finished prompt show, in the order of their nodes."""
+        outputs = sorted(entry["outputs"].items(), key=lambda item: int(item[0]))
+        return [text for _, output in outputs for text in output.get("text", [])]
 
     def pictures(self, entry: dict[str, Any]) -> list[Image.Image]:
         """The pictures of a finished prompt."""

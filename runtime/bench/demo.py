@@ -1,4 +1,4 @@
-"""`make demo`: eight prompts through a real ComfyUI, pictures on disk, and what sharing gained."""
+"""`make demo`: workflows through a real ComfyUI, pictures on disk, and what sharing gained."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 from rich.console import Console
 
+from ..models.smollm2 import smollm2_is_installed
 from .comfyui import Comfy, Graph, with_inputs, workflow
 from .servers import ComfyUI, Runtime, comfyui_python
 
@@ -24,12 +25,21 @@ PROMPTS = (
     "two black diamonds on yellow",
     "a large cyan circle on a red background",
 )
+WISHES = (
+    "I would like something round and blue, on a yellow background.",
+    "Two stars, please. Green, in front of white.",
+    "Perhaps a big red square? And the background is black.",
+)
 _TILE_PX = 160
 _CAPTION_PX = 18
+LANGUAGE_MODEL = "smollm2"
 
 
 def run_demo(comfyui: Path, out: Path) -> None:
-    """Queue the prompts, save the pictures and a contact sheet, and print the times.
+    """Queue the workflows, save the pictures and a contact sheet, and print the times.
+
+    First text to image, with queue-ahead and without; then a language model that writes the
+    prompts, where one is installed.
 
     Args:
         comfyui: folder that holds ComfyUI's `main.py`.
@@ -52,6 +62,8 @@ def run_demo(comfyui: Path, out: Path) -> None:
         after = runtime.stats["engines"]["diffusion"]["core"]
         comfy.set_queue_ahead(False)
         serial_s, _ = timed(comfy, graphs(seed=101))
+        comfy.set_queue_ahead(True)
+        written = enhance(comfy, out) if has_language_model(runtime) else []
     paths = save(pictures, out)
     for prompt, path in zip(PROMPTS, paths, strict=True):
         console.print(f"  {path}  {prompt}")
@@ -62,6 +74,8 @@ def run_demo(comfyui: Path, out: Path) -> None:
         f"(batch {mean:.1f} on average, {after['peak_batch']} at most), "
         f"{serial_s:.2f} s without: {serial_s / ahead_s:.1f}x"
     )
+    for wish, prompt, path in written:
+        console.print(f"{wish}\n  {LANGUAGE_MODEL}: {prompt}\n  {path}")
 
 
 def graph(prompt: str, *, seed: int) -> Graph:
@@ -88,6 +102,29 @@ def share(before: dict[str, Any], after: dict[str, Any]) -> float:
     """Requests per denoiser forward between two readings of the engine's counters."""
     forwards = after["denoise_forwards"] - before["denoise_forwards"]
     return float(after["denoise_requests"] - before["denoise_requests"]) / max(forwards, 1)
+
+
+def has_language_model(runtime: Runtime) -> bool:
+    """Whether one is installed; waits until it has been converted, which happens once."""
+    if not smollm2_is_installed():
+        return False
+    runtime.wait_for_model(LANGUAGE_MODEL)
+    return True
+
+
+def enhance(comfy: Comfy, out: Path) -> list[tuple[str, str, Path]]:
+    """Have a language model write prompts: each wish, what it wrote, and the picture's path."""
+    asked = [
+        comfy.queue(with_inputs(workflow("enhance_prompt"), "OmniStageThinker", prompt=wish))
+        for wish in WISHES
+    ]
+    written = []
+    for i, (wish, prompt_id) in enumerate(zip(WISHES, asked, strict=True)):
+        entry = comfy.finished(prompt_id)
+        path = out / f"written_{i + 1}.png"
+        comfy.pictures(entry)[0].save(path)
+        written.append((wish, comfy.texts(entry)[0], path))
+    return written
 
 
 def save(pictures: Sequence[Image.Image], out: Path) -> list[Path]:

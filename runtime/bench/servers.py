@@ -17,6 +17,7 @@ from typing import Any, Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 180.0
+_MODEL_TIMEOUT_S = 600.0
 
 
 def free_port() -> int:
@@ -138,10 +139,18 @@ class Runtime(Server):
         """Jobs that wait or run."""
         return sum(self.stats["jobs"].values())
 
-    def model(self, name: str = "demo") -> dict[str, Any]:
-        """The description of a model."""
-        models = get_json(self.url + "/v1/models")["models"]
-        return next(dict(model) for model in models if model["id"] == name)
+    def wait_for_model(self, name: str) -> None:
+        """Wait until a model can be used: a language model may have to be converted first.
+
+        Raises:
+            TimeoutError: it cannot after some minutes.
+        """
+        wait_until(lambda: name in self.models, f"model {name} can be used", _MODEL_TIMEOUT_S)
+
+    @property
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Descriptions of the models by id."""
+        return {model["id"]: model for model in get_json(self.url + "/v1/models")["models"]}
 
 
 class ComfyUI(Server):

@@ -147,7 +147,7 @@ def _part(body: Any, frame: Frame, field: str) -> Part:
     kind = body.get("type") if isinstance(body, dict) else None
     if kind == "text" and isinstance(body.get("text"), str):
         return cast(str, body["text"])
-    if kind in _LAYOUTS:
+    if isinstance(kind, str) and kind in _LAYOUTS:
         return _media(body, kind, frame, field)
     raise InvalidRequest(
         f"{field} is no part of a message.",

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
 TEMPLATES = sorted(path.stem for path in (HERE.parents[1] / "workflows").glob("*.json"))
+TEXT_ONLY = ("chat",)
 RUN_TIMEOUT_S = 600
 
 
@@ -39,6 +40,7 @@ def server(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     comfyui = ComfyUI(tmp_path_factory.mktemp("comfyui"), source, python)
     try:
         runtime.start()
+        runtime.wait_for_model("smollm2")
         comfyui.start({"OMNISTAGE_ADDRESS": runtime.url})
         yield comfyui
     finally:
@@ -55,7 +57,8 @@ def test_template_runs_in_the_page(server: ComfyUI, tmp_path: Path, template: st
     assert run.stdout, run.stderr
     report = json.loads(run.stdout)
     assert report["finished"], report
-    assert report["preview_nodes"], "no node showed a preview while the workflow ran"
-    assert report["images"]
+    if template not in TEXT_ONLY:
+        assert report["preview_nodes"], "no node showed a preview while the workflow ran"
+        assert report["images"]
     assert all(image["width"] > 0 for image in report["images"])
     assert report["page_errors"] == []

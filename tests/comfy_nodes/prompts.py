@@ -47,3 +47,38 @@ def graph(**changes: dict[str, Any]) -> dict[str, Any]:
 def queued(made: dict[str, Any], *targets: str, prompt_id: str = "p") -> QueuedPrompt:
     """A graph as it stands in the queue."""
     return QueuedPrompt(prompt_id, made, targets or ("5",))
+
+
+def thinker(**inputs: Any) -> dict[str, Any]:
+    """A Thinker on the language model of node "6"."""
+    neutral = {"system": "", "max_tokens": 0, "temperature": -1.0, "seed": 1}
+    return {
+        "class_type": "OmniStageThinker",
+        "inputs": {"model": ["6", 0], "prompt": "Say hello.", **neutral, **inputs},
+    }
+
+
+def sampling(**inputs: Any) -> dict[str, Any]:
+    """A Text Sampling that leaves everything else to the model."""
+    neutral = {"top_p": 0.0, "top_k": -1, "min_p": -1.0, "repetition_penalty": 0.0}
+    texts = {"stop": "", "json_schema": ""}
+    return {"class_type": "OmniStageTextSampling", "inputs": {**neutral, **texts, **inputs}}
+
+
+def message(**inputs: Any) -> dict[str, Any]:
+    """A Message of the user's."""
+    return {"class_type": "OmniStageMessage", "inputs": {"role": "user", "text": "Hi.", **inputs}}
+
+
+def chat(**nodes: dict[str, Any]) -> dict[str, Any]:
+    """A prompt around the language model of node "6": `chat(_7=thinker())`; "9" shows node "7"."""
+    return {
+        "6": {"class_type": "OmniStageLoadModel", "inputs": {"model": "smollm2", "address": ""}},
+        **{name.removeprefix("_"): node for name, node in nodes.items()},
+        "9": {"class_type": "PreviewAny", "inputs": {"source": ["7", 0]}},
+    }
+
+
+def written() -> dict[str, Any]:
+    """Text to image of a text that Thinker "7" writes."""
+    return graph(_2={"prompt": ["7", 0]}) | chat(_7=thinker())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from PIL import Image
 
 from omnistage.comfy_nodes import media
+from omnistage.runtime.protocol.conversation import Conversation, Message
 from omnistage.runtime.protocol.errors import InvalidRequest
 from omnistage.runtime.protocol.frames import Frame, Tensor
 
@@ -105,3 +108,64 @@ def test_a_preview_becomes_a_picture():
     data = io.BytesIO()
     Image.new("RGB", (8, 4), "red").save(data, "JPEG")
     assert media.preview_image(data.getvalue()).size == (8, 4)
+
+
+# --- sound and film -------------------------------------------------------------------------------
+
+
+def sound(*shape: int, rate_hz: int = 16000) -> dict[str, object]:
+    return {"waveform": torch.rand(shape) * 2 - 1, "sample_rate": rate_hz}
+
+
+def film(images: torch.Tensor, fps: float | Fraction = 24) -> SimpleNamespace:
+    """What of ComfyUI's VIDEO is used."""
+    parts = SimpleNamespace(images=images, frame_rate=fps, audio=None)
+    return SimpleNamespace(get_components=lambda: parts)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8), (2, 2, 5)])
+def test_sounds_travel_bit_for_bit_with_their_rate(shape):
+    audio = sound(*shape, rate_hz=44100)
+    frame = Frame.decode(media.audio_to_frame(audio).encode())
+    assert frame.header == {"kind": "audio", "rate": 44100}
+    assert torch.equal(torch.tensor(frame.tensors["waveform"].array), audio["waveform"])
+
+
+def test_films_travel_as_bytes_with_their_rate():
+    images = torch.tensor([0.0, 0.5, 1.0, 1.5]).view(4, 1, 1, 1).expand(4, 2, 3, 3)
+    frame = Frame.decode(media.video_to_frame(film(images, Fraction(30000, 1001))).encode())
+    assert frame.header == {"kind": "video", "fps": pytest.approx(29.97, abs=0.001)}
+    tensor = frame.tensors["frames"]
+    assert (tensor.tag, tensor.array.shape) == ("U8", (4, 2, 3, 3))
+    assert tensor.array[:, 0, 0, 0].tolist() == [0, 128, 255, 255]
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: media.audio_to_frame(sound(1, 8)), "audio"),
+        (lambda: media.audio_to_frame(sound(1, 1, 0)), "audio"),
+        (lambda: media.audio_to_frame(sound(1, 1, 8, rate_hz=0)), "audio"),
+        (lambda: media.video_to_frame(film(torch.zeros(0, 3, 0, 0))), "video"),
+        (lambda: media.video_to_frame(film(torch.zeros(1, 2, 2, 3), 0)), "video"),
+    ],
+)
+def test_other_sounds_and_films_are_refused(make, field):
+    with pytest.raises(InvalidRequest) as refusal:
+        make()
+    assert refusal.value.field == field
+    assert field in refusal.value.message
+
+
+def test_a_messages_media_are_what_a_conversation_takes():
+    audio = sound(2, 2, 5)
+    images = torch.rand(2, 4, 6, 3)
+    parts = tuple(media.message_media(images, audio, film(torch.rand(3, 4, 6, 4), 8)))
+    sent = Conversation((Message("user", parts),)).to_frame()
+    (message,) = Conversation.from_frame(Frame.decode(sent.encode())).messages
+    assert [part.kind for part in message.parts] == ["image", "image", "video", "audio", "audio"]
+    assert [part.rate for part in message.parts] == [0, 0, 8, 16000, 16000]
+    first, _, frames, _, last = (part.tensor.array for part in message.parts)
+    assert np.array_equal(first, (images[0] * 255).round().to(torch.uint8).numpy())
+    assert frames.shape == (3, 4, 6, 3)
+    assert np.allclose(last, audio["waveform"][1].mean(0))

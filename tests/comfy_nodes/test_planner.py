@@ -9,7 +9,7 @@ from omnistage.comfy_nodes import plans
 from omnistage.comfy_nodes.planner import plan
 from omnistage.comfy_nodes.values import Model
 
-from .prompts import graph, queued
+from .prompts import chat, graph, message, queued, thinker, written
 
 
 def unreadable(_: str) -> None:
@@ -115,3 +115,75 @@ def test_a_malformed_prompt_is_left_to_comfyui(broken):
 def test_a_cycle_ends():
     made = graph(_2={"prompt": ["4", 0]})
     assert planned(made).results == {}
+
+
+# --- language -------------------------------------------------------------------------------------
+
+
+def test_a_picture_of_a_text_that_is_still_to_be_written_is_planned_whole():
+    result = planned(written())
+    assert list(result.results) == ["7", "2", "3", "4"]
+    stages = [job.stage for job in result.results["4"].source.recipe]
+    assert stages == ["thinker", "text_encode", "sample", "vae_decode"]
+    (text,) = result.results["2"].source.recipe.jobs[-1].inputs.values()
+    assert text == result.results["7"].source.ref
+
+
+def test_each_output_of_an_answer_is_found_by_its_place():
+    made = chat(_8=thinker(prompt="Hi."), _7=thinker(history=["8", 2]))
+    job = planned(made, "9").results["7"].source.recipe.jobs[-1]
+    assert job.inputs["history"].output == "history"
+
+
+@pytest.mark.parametrize("slot", [3, -1, 1.5, "0", None])
+def test_an_output_that_is_not_there_is_left_to_comfyui(slot):
+    made = chat(_8=thinker(), _7=thinker(history=["8", slot]))
+    assert list(planned(made, "9").results) == ["8"]
+
+
+def test_a_text_can_come_through_a_literal_node():
+    made = written()
+    made["2"]["inputs"]["prompt"] = ["10", 0]
+    made["10"] = {"class_type": "PrimitiveString", "inputs": {"value": ["7", 0]}}
+    assert planned(made).results == planned(written()).results
+
+
+def test_a_text_that_another_node_changes_is_known_only_when_it_runs():
+    made = written()
+    made["2"]["inputs"]["prompt"] = ["10", 0]
+    made["10"] = {"class_type": "StringConcatenate", "inputs": {"string_a": ["7", 0]}}
+    assert list(planned(made).results) == ["7"]
+
+
+def test_a_system_prompt_that_is_still_to_be_written_ends_the_plan():
+    made = chat(_8=thinker(), _7=thinker(system=["8", 0]))
+    assert list(planned(made, "9").results) == ["8"]
+
+
+def test_messages_ahead_of_an_answer_are_planned_and_those_behind_one_are_not():
+    ahead = chat(_8=message(), _7=thinker(history=["8", 0], prompt=""))
+    assert list(planned(ahead, "9").results) == ["7"]
+    behind = chat(
+        _10=thinker(), _8=message(history=["10", 2]), _7=thinker(history=["8", 0], prompt="")
+    )
+    assert list(planned(behind, "9").results) == ["10"]
+
+
+def test_an_upload_alone_asks_nothing_of_a_runtime():
+    made = {"1": message(), "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    assert planned(made, "2").addresses == []
+
+
+def test_a_plan_names_all_nodes_that_will_run():
+    made = graph(_3={"seed": ["9", 0]}) | {"9": {"class_type": "RandomSeed", "inputs": {}}}
+    made["unused"] = thinker()
+    assert planned(made).needed == {"1", "2", "3", "4", "5", "9"}
+
+
+def test_the_part_of_one_runtime():
+    made = graph() | {
+        "6": {"class_type": "OmniStageLoadModel", "inputs": {"model": "x", "address": "http://b"}},
+        "7": {"class_type": "OmniStageTextEncode", "inputs": {"model": ["6", 0], "prompt": "y"}},
+    }
+    part = planned(made, "5", "7").at("http://b")
+    assert (list(part.models), list(part.results)) == (["6"], ["7"])

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from omnistage.comfy_nodes import plans
 from omnistage.comfy_nodes.media import frame_to_images
-from omnistage.comfy_nodes.values import Conditioning, Latent, Model
+from omnistage.comfy_nodes.values import (
+    Answer,
+    Chat,
+    Conditioning,
+    Model,
+    Remote,
+    RemoteText,
+    Text,
+)
+from omnistage.runtime.protocol.conversation import Conversation
+from omnistage.runtime.protocol.errors import InvalidRequest
 from omnistage.runtime.protocol.frames import Frame
 from omnistage.runtime.protocol.recipe import Handle, JobSpec
 
@@ -29,7 +41,7 @@ def conditioning() -> Conditioning:
     return plans.text_encode(MODEL, "a red circle", "")
 
 
-def spec_of(result: Conditioning | Latent) -> JobSpec:
+def spec_of(result: Remote) -> JobSpec:
     assert isinstance(result.source, Handle)
     return result.source.recipe.jobs[-1]
 
@@ -105,3 +117,155 @@ def a_latent(model: Model):
     sizes = {"width": 0, "height": 0, "count": 1, "steps": 0}
     choices = {"guidance": -1.0, "scheduler": plans.DEFAULT, "denoise": 1.0, "seed": 1}
     return plans.sample(model, conditioning, **sizes, **choices)
+
+
+# --- language -------------------------------------------------------------------------------------
+
+WRITER = Model("smollm2")
+MODELS_OWN = {"max_tokens": 0, "temperature": -1.0, "seed": 3}
+PLAIN = {"top_p": 0.0, "top_k": -1, "min_p": -1.0, "repetition_penalty": 0.0}
+NO_TEXTS = {"stop": "", "json_schema": ""}
+
+
+def think(prompt: str | Text = "Say hello.", system: str = "", **inputs) -> Answer:
+    return plans.thinker(WRITER, prompt, system, **{**MODELS_OWN, **inputs})
+
+
+def said(chat: Chat) -> list[tuple[str, tuple]]:
+    conversation = Conversation.from_frame(Frame.decode(chat.source.data))
+    return [(message.role, message.parts) for message in conversation.messages]
+
+
+def test_a_language_models_own_defaults_are_left_out():
+    assert spec_of(think().text).params == {"prompt": "Say hello.", "seed": 3}
+    nothing = plans.text_sampling(**PLAIN, **NO_TEXTS)
+    assert think(sampling=nothing) == think()
+
+
+def test_what_is_said_about_the_answer_is_sent():
+    sampling = plans.text_sampling(
+        top_p=0.9,
+        top_k=0,
+        min_p=0.0,
+        repetition_penalty=1.2,
+        stop="###\n\n two words \r\nEnd.\n",
+        json_schema=' {"type": "object"}\n',
+    )
+    answer = think(system="Be brief.", max_tokens=7, temperature=0.0, sampling=sampling)
+    assert spec_of(answer.text).params == {
+        "prompt": "Say hello.",
+        "system": "Be brief.",
+        "max_tokens": 7,
+        "temperature": 0.0,
+        "seed": 3,
+        "top_p": 0.9,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.2,
+        "stop": ["###", " two words ", "End."],
+        "json_schema": '{"type": "object"}',
+    }
+
+
+def test_the_outputs_of_one_answer_are_of_one_job():
+    answer = think()
+    assert [output.source.output for output in answer] == ["text", "hidden", "history"]
+    assert len({output.source.job for output in answer}) == 1
+    assert [len(output.source.recipe.jobs) for output in answer] == [1, 1, 1]
+
+
+def test_media_are_uploads_of_the_stages_names():
+    sound = {"waveform": torch.zeros(1, 1, 4), "sample_rate": 16000}
+    spec = spec_of(think(image=torch.rand(2, 4, 4, 3), audio=sound).text)
+    assert spec.inputs.keys() == {"images", "audio"}
+
+
+def test_a_history_that_a_model_made_is_taken_where_it_is():
+    first = think("My name is Ada.")
+    second = think("What is my name?", history=first.history)
+    assert spec_of(second.text).inputs["history"] == first.history.source.ref
+    assert [job.params["prompt"] for job in second.text.source.recipe] == [
+        "My name is Ada.",
+        "What is my name?",
+    ]
+
+
+@pytest.mark.parametrize("name", ["prompt", "negative_prompt"])
+def test_a_text_to_encode_is_the_same_job_before_it_is_written_and_after(name):
+    texts = {"prompt": "a star", "negative_prompt": ""}
+    ahead = think().text
+    before = plans.text_encode(WRITER, **{**texts, name: ahead})
+    after = plans.text_encode(WRITER, **{**texts, name: RemoteText("a red circle", ahead)})
+    assert before == after
+    texts.pop(name)
+    assert spec_of(after).params == texts
+    assert spec_of(after).inputs == {name: ahead.source.ref}
+
+
+def test_a_prompt_that_another_answer_writes_is_the_same_job_before_and_after():
+    ahead = think().text
+    assert think(ahead) == think(RemoteText("Hello!", ahead))
+    assert "prompt" not in spec_of(think(ahead).text).params
+
+
+def test_a_text_is_told_to_another_runtime_in_words():
+    elsewhere = Model("demo", "http://host:1")
+    ahead = think().text
+    encoded = plans.text_encode(elsewhere, RemoteText("a star", ahead))
+    assert encoded == plans.text_encode(elsewhere, "a star")
+    with pytest.raises(TypeError):
+        plans.text_encode(elsewhere, ahead)
+
+
+def test_a_written_text_is_a_text_until_something_else_is_made_of_it():
+    text = RemoteText(" a star", think().text)
+    assert text == " a star"
+    assert {type(other) for other in (text.strip(), text + "!", f"{text}", text[1:])} == {str}
+    twin = copy.deepcopy(text)
+    assert (twin, twin.remote) == (text, text.remote)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda text: think(system=text),
+        lambda text: plans.text_sampling(**PLAIN, stop=text, json_schema=""),
+        lambda text: plans.text_sampling(**PLAIN, stop="", json_schema=text),
+        lambda text: plans.message(role="user", text=text),
+        lambda text: plans.load_model("demo", text),
+    ],
+)
+def test_nothing_else_can_be_planned_with_a_text_that_is_not_there(use):
+    with pytest.raises((AttributeError, TypeError)):
+        use(think().text)
+
+
+def test_messages_make_a_conversation():
+    first = plans.message(role="system", text="Be brief.")
+    second = plans.message(role="user", text=RemoteText("Hi.", think().text), history=first)
+    assert said(second) == [("system", ("Be brief.",)), ("user", ("Hi.",))]
+    spec = spec_of(think("", history=second).text)
+    assert spec.inputs == {"history": second.source.ref}
+
+
+def test_a_message_says_its_media_first():
+    picture = plans.message(role="user", text="What is this?", image=torch.zeros(2, 4, 4, 3))
+    ((role, (one, two, text)),) = said(picture)
+    assert (role, one.kind, two.kind, text) == ("user", "image", "image", "What is this?")
+
+
+def test_a_message_must_say_something():
+    with pytest.raises(InvalidRequest) as refusal:
+        plans.message(role="user", text=" \n")
+    assert refusal.value.field == "text"
+    assert said(plans.message(role="user", text="", image=torch.zeros(1, 4, 4, 3)))
+
+
+def test_a_message_after_an_answer_waits_for_its_words():
+    with pytest.raises(InvalidRequest, match="still on the runtime"):
+        plans.message(role="user", text="And?", history=think().history)
+
+
+def test_strict_goes_to_a_language_model_too_which_will_say_no():
+    answer = plans.thinker(plans.load_model("smollm2", strict=True), "Hi.", "", **MODELS_OWN)
+    assert spec_of(answer.text).params["strict"] is True

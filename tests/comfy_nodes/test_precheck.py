@@ -9,18 +9,35 @@ import torch
 
 from omnistage.comfy_nodes.planner import plan
 from omnistage.comfy_nodes.precheck import problems, refusal, unknown_model
+from omnistage.runtime.models.chat import Chat, ThinkerParams
 from omnistage.runtime.models.qwen_image import QwenImage
 from omnistage.runtime.protocol.messages import ModelInfo
 
-from .prompts import graph, queued
+from .prompts import chat, graph, message, queued, sampling, thinker
 
 STAGES = {name: stage.info() for name, stage in QwenImage().graph({}).stages.items()}
 MODELS = {"demo": ModelInfo("demo", "qwen-image", "r1", STAGES)}
 
 
-def problems_of(made: dict[str, Any], models=MODELS, picture=None):
-    results = plan(queued(made), lambda _: picture).results
-    return list(problems(made, results, models))
+class Config:
+    """What of a language model's checkpoint its stages depend on."""
+
+    def __init__(self, **index: Any) -> None:
+        self.index = index
+
+    def read_json(self, _: str) -> dict[str, Any]:
+        return {}
+
+
+def language_model(**index: Any) -> dict[str, ModelInfo]:
+    graph = Chat().stages(Config(**index))
+    stages = {name: stage.info() for name, stage in graph.stages.items()}
+    return {"smollm2": ModelInfo("smollm2", "chat", "r1", stages)}
+
+
+def problems_of(made: dict[str, Any], models=MODELS, picture=None, target="5"):
+    planned = plan(queued(made, target), lambda _: picture)
+    return list(problems(made, planned, models))
 
 
 def found(**changes: dict[str, Any]):
@@ -101,3 +118,126 @@ def test_a_size_that_comes_from_a_picture_is_left_to_the_runtime():
         "8": {"class_type": "OmniStageVAEEncode", "inputs": {"model": ["1", 0], "image": ["7", 0]}},
     }
     assert [p.input for p in problems_of(made, picture=torch.zeros(1, 1, 1, 3))] == ["height"]
+
+
+# --- language -------------------------------------------------------------------------------------
+
+
+def of_chat(models=None, **nodes: dict[str, Any]):
+    """What is wrong with a prompt around Thinker "7"."""
+    models = language_model() if models is None else models
+    found = problems_of(chat(**nodes), models, torch.zeros(1, 1, 1, 3), target="9")
+    return [(problem.node, problem.input, problem.message) for problem in found]
+
+
+def test_a_good_question_has_no_problems():
+    schema = '{"type": "object", "properties": {"colour": {"type": "string"}}}'
+    words = sampling(top_p=0.5, top_k=0, stop="a\nb", json_schema=schema)
+    assert of_chat(_8=words, _7=thinker(max_tokens=9, temperature=0.0, sampling=["8", 0])) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [("max_tokens", 1_000_001, "at most 1000000"), ("temperature", 2.5, "at most 2")],
+)
+def test_the_thinkers_ranges_are_its_models(field, value, words):
+    ((node, name, message),) = of_chat(_7=thinker(**{field: value}))
+    assert (node, name) == ("7", field)
+    assert f"{field} = {value!r} " in message
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("top_p", 1.5, "more than 0, at most 1"),
+        ("min_p", 1.5, "at most 1"),
+        ("repetition_penalty", 2.5, "at most 2"),
+        ("stop", "\n".join(map(str, range(17))), "at most 16"),
+        ("json_schema", "x" * 100_001, "at most 100000 characters"),
+    ],
+)
+def test_a_value_of_the_sampling_is_named_where_it_stands(field, value, words):
+    node, name, message = of_chat(_8=sampling(**{field: value}), _7=thinker(sampling=["8", 0]))[0]
+    assert (node, name) == ("8", field)
+    assert words in message
+
+
+@pytest.mark.parametrize("text", ['{"type": ', "{'type': 'object'}", "[1]", "[" * 50_000])
+def test_what_is_no_json_schema_is_named_where_it_stands(text):
+    words = sampling(json_schema=text)
+    ((node, name, message),) = of_chat(_8=words, _7=thinker(sampling=["8", 0]))
+    assert (node, name) == ("8", "json_schema")
+    assert message.startswith("json_schema is no JSON schema: ")
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_an_empty_prompt_is_refused(blank):
+    ((node, name, message),) = of_chat(_7=thinker(prompt=blank))
+    assert (node, name) == ("7", "prompt")
+    assert message.startswith("prompt is empty")
+
+
+def test_an_empty_prompt_is_refused_after_an_answer():
+    turns = {"_8": thinker(), "_7": thinker(prompt="", history=["8", 2])}
+    assert [(node, name) for node, name, _ in of_chat(**turns)] == [("7", "prompt")]
+    turns["_8"] = message(role="assistant")
+    turns["_7"] = thinker(prompt="", history=["8", 0])
+    assert [(node, name) for node, name, _ in of_chat(**turns)] == [("7", "prompt")]
+
+
+def test_a_prompt_may_be_empty_where_something_else_is_asked():
+    assert of_chat(_8=message(), _7=thinker(prompt="", history=["8", 0])) == []
+    assert of_chat(_8=thinker(), _7=thinker(prompt=["8", 0])) == []
+    seeing = language_model(vision_config={})
+    picture = {"class_type": "LoadImage", "inputs": {"image": "cat.png"}}
+    assert of_chat(seeing, _8=picture, _7=thinker(prompt="", image=["8", 0])) == []
+
+
+@pytest.mark.parametrize("source", ["LoadImage", "EmptyImage"])
+def test_a_picture_for_a_model_of_text_is_refused_whatever_it_is(source):
+    picture = {"class_type": source, "inputs": {"image": "cat.png"}}
+    assert of_chat(_8=picture, _7=thinker(image=["8", 0])) == [
+        ("7", "image", "model 'smollm2' takes no image; it takes text")
+    ]
+
+
+def test_sound_for_a_model_of_pictures_is_refused():
+    sound = {"class_type": "LoadAudio", "inputs": {"audio": "a.wav"}}
+    found = of_chat(language_model(vision_config={}), _8=sound, _7=thinker(audio=["8", 0]))
+    assert found == [("7", "audio", "model 'smollm2' takes no audio; it takes text, image")]
+
+
+def test_a_picture_in_the_history_counts():
+    picture = {"class_type": "LoadImage", "inputs": {"image": "cat.png"}}
+    shown = {"_10": picture, "_8": message(image=["10", 0]), "_7": thinker(history=["8", 0])}
+    assert of_chat(**shown) == [
+        ("7", "history", "model 'smollm2' takes no image; it takes text"),
+    ]
+    assert of_chat(language_model(vision_config={}), **shown) == []
+
+
+def test_a_thinker_nobody_needs_does_not_matter():
+    assert of_chat(_8=thinker(image=["6", 0], prompt=""), _7=thinker()) == []
+
+
+def test_a_model_that_cannot_write_is_refused_once():
+    picture = {"class_type": "LoadImage", "inputs": {"image": "cat.png"}}
+    made = chat(_8=picture, _7=thinker(image=["8", 0]))
+    made["6"]["inputs"]["model"] = "demo"
+    (problem,) = problems_of(made, picture=torch.zeros(1, 1, 1, 3), target="9")
+    assert problem.message.startswith("model 'demo' has no thinker; it has text_encode, ")
+
+
+def test_strict_is_named_at_the_model():
+    made = chat(_7=thinker())
+    made["6"]["inputs"]["strict"] = True
+    (problem,) = problems_of(made, language_model(), target="9")
+    assert (problem.node, problem.input) == ("6", "strict")
+    assert problem.message == "strict means nothing to model 'smollm2'"
+
+
+def test_the_sampling_covers_the_models_parameters():
+    """What the two nodes offer, and the parameters that the runtime sets for itself."""
+    offered = {*thinker()["inputs"], *sampling()["inputs"]} - {"model"}
+    assert offered == ThinkerParams.model_fields.keys() - {"hidden_layers"}

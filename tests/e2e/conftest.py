@@ -36,6 +36,7 @@ def new_comfyui(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ComfyU
 def runtime_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     server = Runtime(tmp_path_factory.mktemp("runtime"), f"leases.ttl_s={LEASE_S}")
     server.start()
+    server.wait_for_model("smollm2")
     yield server
     server.end()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from omnistage.runtime.bench.comfyui import Comfy
+from omnistage.runtime.bench.comfyui import WORKFLOWS, Comfy
 from omnistage.runtime.bench.servers import get_json
 
 pytestmark = pytest.mark.e2e
@@ -91,9 +91,10 @@ def test_texts_are_served_in_both_languages_and_english_is_the_nodes_own(comfy: 
 def test_the_list_of_models_is_the_runtimes(comfy: Comfy):
     info = get_json(comfy.server.url + "/object_info/OmniStageLoadModel")
     _, options = info["OmniStageLoadModel"]["input"]["required"]["model"]
-    assert options["options"] == ["demo"]
+    assert options["options"] == ["demo", "smollm2"]
 
 
 def test_the_templates_are_listed(comfy: Comfy):
     listed = get_json(comfy.server.url + "/workflow_templates")["omnistage"]
-    assert sorted(listed) == ["image_to_image", "several_prompts", "text_to_image", "variations"]
+    assert sorted(listed) == sorted(path.stem for path in WORKFLOWS.glob("*.json"))
+    assert len(listed) >= 6

@@ -237,5 +237,7 @@ async def test_progress_previews_and_the_values_used(comfy: Comfy, runtime: Runt
     assert set(previews) == {"3"}
     sampler = [text for node_id, text in texts if node_id == "3"]
     assert any(text.startswith("step ") and "batch" in text for text in sampler)
-    guidance = runtime.model()["stages"]["sample"]["params"]["properties"]["guidance"]["default"]
+    guidance = runtime.models["demo"]["stages"]["sample"]["params"]["properties"]["guidance"][
+        "default"
+    ]
     assert sampler[-1].startswith(f"128 x 128 px, 30 steps, guidance {guidance}")

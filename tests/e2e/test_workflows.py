@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from omnistage.runtime.bench.comfyui import WORKFLOWS, Comfy, workflow
 from omnistage.runtime.bench.servers import Runtime
@@ -18,7 +19,14 @@ from .comfy import small
 
 pytestmark = pytest.mark.e2e
 
-PICTURES = {"text_to_image": 1, "several_prompts": 4, "variations": 6, "image_to_image": 2}
+PICTURES = {
+    "text_to_image": 1,
+    "several_prompts": 4,
+    "variations": 6,
+    "image_to_image": 2,
+    "enhance_prompt": 1,
+}
+TEXTS = {"chat": 2}
 SIDE_PX = 384
 
 
@@ -39,13 +47,35 @@ def thumbnail(pictures: list[Image.Image]) -> Image.Image:
 def test_a_shipped_workflow_gives_pictures_of_the_models_own_size(
     comfy: Comfy, runtime: Runtime, name: str
 ):
-    fields = runtime.model()["stages"]["sample"]["params"]["properties"]
+    fields = runtime.models["demo"]["stages"]["sample"]["params"]["properties"]
     size = (fields["width"]["default"], fields["height"]["default"])
     pictures = comfy.run(workflow(name))
     assert [picture.size for picture in pictures] == [size] * PICTURES[name]
     if os.environ.get("UPDATE_THUMBNAILS"):
         thumbnail(pictures).save(WORKFLOWS / f"{name}.jpg", quality=90)
     assert all(any(low < high for low, high in p.getextrema()) for p in pictures)  # none is blank
+
+
+def card(texts: list[str]) -> Image.Image:
+    """Texts below each other on a square."""
+    sheet = Image.new("RGB", (SIDE_PX, SIDE_PX), "#202020")
+    lines = [line for text in texts for line in (*textwrap.wrap(text, 30), "")]
+    font = ImageFont.load_default(20)
+    ImageDraw.Draw(sheet).multiline_text((16, 16), "\n".join(lines), "white", font, spacing=6)
+    return sheet
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_shipped_workflow_gives_texts(comfy: Comfy, name: str):
+    texts = comfy.texts(comfy.finished(comfy.queue(workflow(name))))
+    assert len(texts) == TEXTS[name]
+    if os.environ.get("UPDATE_THUMBNAILS"):
+        card(texts).save(WORKFLOWS / f"{name}.jpg", quality=90)
+    assert all(text.strip() for text in texts)
+
+
+def test_every_shipped_workflow_is_run():
+    assert {path.stem for path in WORKFLOWS.glob("*.json")} == PICTURES.keys() | TEXTS.keys()
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 64), (64, 96), (80, 112)])
