@@ -105,7 +105,7 @@ class EncoderStage:
         return {name: to_frame(bundle) for name, bundle in outputs.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Context:
     """See `StageContext`."""
 
@@ -146,7 +146,7 @@ class _Encoder:
             states = self.encode(ids[mask].tolist())
             if states is not None:
                 hidden[row, mask] = states.to(self.dtype)
-        by_layer = hidden.split(self.width, dim=-1)
+        by_layer = torch.split(hidden, self.width, dim=-1)
         return _States(dict(zip(self.layers, by_layer, strict=True)))
 
     def encode(self, ids: list[int]) -> torch.Tensor | None:

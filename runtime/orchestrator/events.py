@@ -23,7 +23,7 @@ class News:
 
     def add(self, event: JobEvent) -> None:
         """Put in an event; it replaces an older one of its sort, or adds to an older text."""
-        sort = event.kind if event.kind in ("progress", "preview", "text") else "state"
+        sort: str = event.kind if event.kind in ("progress", "preview", "text") else "state"
         if event.final and "text" in self._latest:
             sort = "end"  # and not in the place of a `running`, which says that text begins anew
         if event.kind in ("queued", "running"):

@@ -150,8 +150,8 @@ class Lifecycle:
     def _report_text(self, job: Job, event: EngineEvent) -> None:
         job.publish(JobEvent(job.key, "text", text=event.text))
         if event.total:
-            facts = {"step": event.step, "total": event.total, "batch": event.batch}
-            job.publish(JobEvent(job.key, "progress", **facts))
+            step, total, batch = event.step, event.total, event.batch
+            job.publish(JobEvent(job.key, "progress", step=step, total=total, batch=batch))
 
     def _end_attempt(self, job: Job, event: EngineEvent) -> None:
         rejoined = job.stopping and self.wanted(job)

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from omnistage.comfy_nodes.display import WAITING
 from omnistage.comfy_nodes.planner import QueuedPrompt, plan
 from omnistage.runtime.bench.comfyui import (
     Comfy,
@@ -157,7 +158,7 @@ async def test_the_text_is_shown_as_it_is_written(comfy: Comfy):
             shown.append(data[1])
         elif kind == "progress" and data["node"] == "2":
             progress.append((data["value"], data["max"]))
-    *parts, last = [text for text in shown if not text.startswith("The engine")]
+    *parts, last = [text for text in shown if text != WAITING]
     assert len(parts) >= 3
     assert all(last.startswith(text) for text in parts)
     assert parts == sorted(parts, key=len)

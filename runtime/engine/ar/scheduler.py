@@ -14,10 +14,11 @@ from .rows import conditioning_rows, key_of
 _CAPS = ("max_num_running_reqs", "max_num_active_reqs")
 
 
-class GatedScheduler(Scheduler):  # type: ignore[misc]  # vLLM has no types
+class GatedScheduler(Scheduler):
     """A running request whose next row is not there yet sits the step out, with its blocks."""
 
     preemptions = 0
+    running: list[Any]
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedule all but those that wait; they keep their slots meanwhile."""

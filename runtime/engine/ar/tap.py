@@ -34,13 +34,13 @@ class _Tap:
         return torch.cat([found[layer] for layer in self._tapped], dim=-1)
 
 
-class TapQwen3(_Tap, Qwen3ForCausalLM):  # type: ignore[misc]  # vLLM has no types
+class TapQwen3(_Tap, Qwen3ForCausalLM):
     """Z-Image, FLUX.2 Klein."""
 
 
-class TapLlama(_Tap, LlamaForCausalLM):  # type: ignore[misc]
+class TapLlama(_Tap, LlamaForCausalLM):
     """Encoders of Llama's class."""
 
 
-class TapMistral(_Tap, MistralForCausalLM):  # type: ignore[misc]
+class TapMistral(_Tap, MistralForCausalLM):
     """FLUX.2."""

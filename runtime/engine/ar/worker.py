@@ -10,17 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from vllm.platforms import current_platform
 
 from .rows import conditioning_rows, hidden_rows, key_of
 
+BaseRunner: Any
+BaseWorker: Any
+
 if current_platform.is_cpu():
-    from vllm.v1.worker.cpu_model_runner import CPUModelRunner as BaseRunner
-    from vllm.v1.worker.cpu_worker import CPUWorker as BaseWorker
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+    from vllm.v1.worker.cpu_worker import CPUWorker
+
+    BaseRunner, BaseWorker = CPUModelRunner, CPUWorker
 else:
-    from vllm.v1.worker.gpu_model_runner import GPUModelRunner as BaseRunner
-    from vllm.v1.worker.gpu_worker import Worker as BaseWorker
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.gpu_worker import Worker
+
+    BaseRunner, BaseWorker = GPUModelRunner, Worker
 
 OPTIONS = "omnistage"
 """Our part of vLLM's `additional_config`: `hidden_layers`, `conditioned`."""
@@ -28,7 +34,7 @@ OPTIONS = "omnistage"
 LAST_LAYER = -1
 
 
-class RowRunner(BaseRunner):  # type: ignore[misc]  # vLLM has no types
+class RowRunner(BaseRunner):
     """The stock runner with rows in and out."""
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -78,7 +84,7 @@ class RowRunner(BaseRunner):  # type: ignore[misc]  # vLLM has no types
         return slices
 
 
-class RowWorker(BaseWorker):  # type: ignore[misc]
+class RowWorker(BaseWorker):
     """The stock worker with that runner."""
 
     def init_device(self) -> None:
@@ -87,7 +93,7 @@ class RowWorker(BaseWorker):  # type: ignore[misc]
         self.model_runner.__class__ = RowRunner
 
 
-def _language_model(model: torch.nn.Module) -> Any:
+def _language_model(model: Any) -> Any:
     """The part of a model that holds its decoder layers."""
     if hasattr(model, "get_language_model"):
         model = model.get_language_model()
