@@ -32,6 +32,8 @@ COMFYUI_READY := comfyui
 endif
 CLIENTS_PYTHON := $(CURDIR)/.clients/bin/python
 export COMFYUI COMFYUI_PYTHON CLIENTS_PYTHON
+# Importing vLLM anew costs half a minute where its byte code may not be kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -67,7 +69,7 @@ format: $(VENV_READY) ## fix what ruff can fix
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: $(VENV_READY) $(if $(filter queue,$(BENCH)),$(COMFYUI_READY)) ## run a benchmark: BENCH=engine|mixed|queue|policy
+bench: $(VENV_READY) $(if $(filter queue,$(BENCH)),$(COMFYUI_READY)) ## run a benchmark: BENCH=ar|engine|mixed|policy|queue|residency
 	$(PY) -m omnistage.runtime bench $(BENCH) $(ARGS)
 
 clean: ## remove the environments, caches and build results
@@ -79,7 +81,10 @@ comfyui:
 	@$(PYTHON) tests/comfyui/install.py .comfyui
 
 $(VENV_READY): | $(PY)
-	$(PY) $(PIP_INSTALL) --requirement $(LOCK)
+	@# The lock is the whole environment, and leaves out dependencies that are not wanted.
+	$(PY) $(PIP_INSTALL) --no-deps --no-compile --requirement $(LOCK)
+	@# What a torch built for CUDA needs is not in the lock for CPUs.
+	$(PY) $(PIP_INSTALL) --no-compile --constraint $(LOCK) torch
 	$(PY) $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@# mypy looks here to see this folder under the package's name (pyproject.toml).
 	mkdir -p .venv/src && ln -sfn ../.. .venv/src/omnistage

@@ -19,6 +19,8 @@ from .client.address import is_loopback
 from .engine.ar.settings import ARSettings
 from .engine.diffusion.settings import EngineSettings
 from .models.catalogue import Catalogue, ModelEntry
+from .models.location import DEMO, SMOLLM2
+from .models.smollm2 import smollm2_is_installed
 from .protocol.errors import InvalidRequest
 
 _PREFIX = "OMNISTAGE_"
@@ -78,7 +80,7 @@ class EngineConfig(_Section):
 class ModelConfig(_Section):
     """One model to serve."""
 
-    source: str = Field(min_length=1, description="`demo`, a folder, or a hub id.")
+    source: str = Field(min_length=1, description="`demo`, `smollm2`, a folder, or a hub id.")
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = Field(
         default="cpu", pattern=r"(cpu|cuda|mps|xpu)(:\d+)?", description="Torch device."
@@ -92,6 +94,13 @@ class ModelConfig(_Section):
     )
 
 
+def _models_that_come_along() -> dict[str, ModelConfig]:
+    models = {DEMO: ModelConfig(source=DEMO)}
+    if smollm2_is_installed():
+        models[SMOLLM2] = ModelConfig(source=SMOLLM2, dtype="bfloat16")
+    return models
+
+
 class Config(_Section):
     """Everything that can be configured."""
 
@@ -99,9 +108,7 @@ class Config(_Section):
     store: StoreConfig = Field(default_factory=StoreConfig)
     leases: LeaseConfig = Field(default_factory=LeaseConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
-    models: dict[str, ModelConfig] = Field(
-        default_factory=lambda: {"demo": ModelConfig(source="demo")}
-    )
+    models: dict[str, ModelConfig] = Field(default_factory=_models_that_come_along)
 
     def catalogue(self) -> Catalogue:
         """The configured models."""

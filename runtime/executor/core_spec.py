@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -25,8 +25,7 @@ class CoreSpec:
 
     def build(self) -> EngineCore:
         """Import the entry point and build the core (slow: imports torch)."""
-        module, _, function = self.entry.partition(":")
-        return cast(EngineCore, getattr(importlib.import_module(module), function)(self.config))
+        return cast(EngineCore, entry_point(self.entry)(self.config))
 
     def to_json(self) -> dict[str, Any]:
         """Wire form."""
@@ -36,3 +35,9 @@ class CoreSpec:
     def from_json(cls, body: Mapping[str, Any]) -> CoreSpec:
         """Read the wire form."""
         return cls(body["entry"], body["config"], body["engine"])
+
+
+def entry_point(name: str) -> Callable[..., Any]:
+    """The function that `module:function` names; imports the module."""
+    module, _, function = name.partition(":")
+    return cast(Callable[..., Any], getattr(importlib.import_module(module), function))

@@ -5,41 +5,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections import deque
 from typing import Any
 
 from ..engine.core import StageTask
 from ..protocol.frames import Frame
 from .backoff import Backoff
+from .child import Child, Output, StartChild, end, in_words, start_worker
 from .codec import LENGTH, event_from_frame, pack, task_to_frame
 from .core_spec import CoreSpec
 from .executor import ExecutorListener
 
 log = logging.getLogger(__name__)
-engine_log = logging.getLogger(f"{__name__}.engine")
 
-_WORKER = f"{__package__}.worker"
 _STREAM_LIMIT_BYTES = 16 << 20
-_EXIT_TIMEOUT_S = 5.0
-_TAIL_LINES = 15
 
 
 class ProcessExecutor:
-    """Spawns the worker, talks frames with it, and spawns another when it dies.
+    """Starts the worker, talks frames with it, and starts another when it dies.
 
     The child ends when its socket closes, so it never outlives this process, however that ends.
+
+    Args:
+        spec: how to build the core.
+        start: starts the worker: in a fresh interpreter, or `ForkServer.start_worker`.
+        backoff: when to start the next one.
     """
 
-    def __init__(self, spec: CoreSpec, *, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        spec: CoreSpec,
+        *,
+        start: StartChild = start_worker,
+        backoff: Backoff | None = None,
+    ) -> None:
         self._spec = spec
+        self._start = start
         self._backoff = backoff or Backoff()
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
-        self._process: Process | None = None
+        self._child: Child | None = None
         self._broken: str | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._ready = False
@@ -81,7 +86,7 @@ class ProcessExecutor:
     @property
     def pid(self) -> int | None:
         """Process id of the engine, while there is one."""
-        return None if self._process is None else self._process.pid
+        return None if self._child is None else self._child.pid
 
     def stats(self) -> dict[str, Any]:
         """See `Executor.stats`."""
@@ -110,28 +115,29 @@ class ProcessExecutor:
     async def _run_once(self) -> str:
         """Run one engine process to its end; returns why it ended."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
-                start_new_session=True,  # Ctrl-C is for the server, which stops the engine itself
-            )
-        tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        output = asyncio.create_task(_log_output(process, tail))
         reader, writer = await asyncio.open_connection(sock=ours, limit=_STREAM_LIMIT_BYTES)
+        try:
+            with theirs:
+                child = await self._start(theirs)
+            return await self._talk(child, reader, writer)
+        finally:
+            writer.close()
+
+    async def _talk(
+        self, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> str:
+        self._child = child
+        output = Output(child)
         try:
             self._connect(writer)
             await self._read_events(reader)
         finally:
             self._writer = None
             writer.close()
-            await _end(process)
-            await output
-            self._process = None
-        return self._broken or _reason(process, tail)
+            code = await end(child)
+            await output.end()
+            self._child = None
+        return self._broken or in_words(code, output)
 
     def _connect(self, writer: asyncio.StreamWriter) -> None:
         self._broken = None
@@ -163,32 +169,3 @@ class ProcessExecutor:
 def _log_crash(supervisor: asyncio.Task[None]) -> None:
     if not supervisor.cancelled():
         log.critical("the engine is no longer looked after", exc_info=supervisor.exception())
-
-
-async def _log_output(process: Process, tail: deque[str]) -> None:
-    """Pass on what the child prints, line by line."""
-    assert process.stdout is not None
-    rest = ""
-    while chunk := await process.stdout.read(1 << 16):
-        *lines, rest = (rest + chunk.decode("utf-8", "replace")).replace("\r", "\n").split("\n")
-        for line in filter(str.strip, lines):
-            engine_log.info("%s", line)
-            tail.append(line)
-
-
-async def _end(process: Process) -> None:
-    """Wait for a child whose socket is closed; one that hangs is killed."""
-    try:
-        await asyncio.wait_for(process.wait(), _EXIT_TIMEOUT_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-def _reason(process: Process, tail: deque[str]) -> str:
-    code = process.returncode or 0
-    if code == -signal.SIGKILL:
-        return "it was killed (SIGKILL); the machine may have run out of memory"
-    if code < 0:
-        return f"it died of {signal.Signals(-code).name}"
-    return "\n".join([f"it ended with code {code}", *tail])

@@ -94,6 +94,11 @@ def _put(frame: Frame, inbox: Inbox) -> None:
         inbox.put(lambda core: core.cancel(name))
 
 
-if __name__ == "__main__":
+def log_to_stderr() -> None:
+    """Set up logging as the server, which reads it line by line, likes it."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+
+
+if __name__ == "__main__":
+    log_to_stderr()
     main(int(sys.argv[1]))

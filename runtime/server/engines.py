@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..config import Config
+from ..engine.ar import build as ar_build
 from ..executor import ar, diffusion
-from ..executor.core_spec import CoreSpec
+from ..executor.child import start_worker
 from ..executor.executor import Executor
+from ..executor.forked import ForkServer
 from ..executor.group import EngineGroup
 from ..executor.inline import InlineExecutor
 from ..executor.process import ProcessExecutor
 from ..models.catalogue import Catalogue
 
-_EXECUTORS: dict[str, Callable[[CoreSpec], Executor]] = {
-    "process": ProcessExecutor,
-    "inline": InlineExecutor,
-}
-
 
 def build_engines(config: Config, catalogue: Catalogue) -> EngineGroup:
     """The engines as configured; an AR stage's is started when it is first needed."""
-    host = _EXECUTORS[config.engine.executor]
+    inline = config.engine.executor == "inline"
+    # The AR engines' imports take far longer than all else that starts one.
+    fork_server = ForkServer(f"{ar_build.__name__}:{ar_build.preload.__name__}")
 
     def make(engine: str) -> Executor:
         if engine == "diffusion":
-            return host(diffusion.core_spec(config.engine.diffusion, catalogue.entries()))
-        model, stage = engine.removeprefix("ar/").rsplit("/", 1)
-        return host(ar.core_spec(engine, config.engine.ar, catalogue[model], stage))
+            start = start_worker
+            spec = diffusion.core_spec(config.engine.diffusion, catalogue.entries())
+        else:
+            start = fork_server.start_worker
+            model, stage = engine.removeprefix("ar/").rsplit("/", 1)
+            spec = ar.core_spec(engine, config.engine.ar, catalogue[model], stage)
+        return InlineExecutor(spec) if inline else ProcessExecutor(spec, start=start)
 
     idle_s = config.engine.ar.idle_unload_s or None
-    return EngineGroup(make, eager=("diffusion",), idle_s=idle_s)
+    return EngineGroup(make, eager=("diffusion",), idle_s=idle_s, on_stop=fork_server.stop)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from aiohttp import web
 
 from ..config import Config
+from ..models.location import SMOLLM2
+from ..models.smollm2 import make_smollm2_in_background
 from ..protocol.errors import OmniStageError
 from .app import build_app, build_services
 
@@ -41,6 +43,8 @@ async def serve(config: Config, *, tied: bool = False) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     listener = _listen(config.server.host, config.server.port)
+    if any(model.source == SMOLLM2 for model in config.models.values()):
+        make_smollm2_in_background()  # or whoever asks for the models first would wait for it
     app = build_app(build_services(config))
     runner = web.AppRunner(
         app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_TIMEOUT_S, access_log=None

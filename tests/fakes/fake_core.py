@@ -2,6 +2,7 @@
 
 `params["trouble"]`:  `error`  the task fails        `raise`  the core breaks
                       `kill`   its process is killed  `kill-once:FILE`  the first time only
+                      `exit`   its process ends with some last words
 """
 
 import json
@@ -91,6 +92,9 @@ class FakeCore:
 def make_trouble(kind):
     if kind == "raise":
         raise RuntimeError("the core is broken")
+    if kind == "exit":
+        os.write(1, b"no more of this\n")
+        os._exit(7)
     name, _, file = kind.partition(":")
     if name == "kill" or (name == "kill-once" and not Path(file).exists()):
         if file:

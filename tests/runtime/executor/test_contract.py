@@ -8,47 +8,17 @@ import sys
 import numpy as np
 import pytest
 
-from omnistage.runtime.engine.core import StageTask
 from omnistage.runtime.executor.backoff import Backoff
 from omnistage.runtime.executor.core_spec import CoreSpec
+from omnistage.runtime.executor.forked import ForkServer
 from omnistage.runtime.executor.inline import InlineExecutor
 from omnistage.runtime.executor.process import ProcessExecutor
 from omnistage.runtime.protocol.frames import Frame, Tensor
+from omnistage.tests.fakes import preload
 from omnistage.tests.fakes.fake_core import JPEG, result_of
+from omnistage.tests.fakes.listener import Listener, task
 
 ENTRY = "omnistage.tests.fakes.fake_core:build"
-
-
-class Listener:
-    def __init__(self):
-        self.events = []
-        self.lost = []
-        self.changed = asyncio.Event()
-
-    def on_event(self, event):
-        self.events.append(event)
-        self.changed.set()
-
-    def on_lost(self, engine, reason, *, was_ready):
-        self.lost.append((reason, was_ready))
-        self.changed.set()
-
-    async def until(self, condition, timeout_s=30):
-        async with asyncio.timeout(timeout_s):
-            while not condition():
-                self.changed.clear()
-                await self.changed.wait()
-
-    def kinds(self, task):
-        return [event.kind for event in self.events if event.task == task]
-
-    async def end_of(self, task):
-        await self.until(lambda: any(self.final(k) for k in self.kinds(task)))
-        return self.kinds(task)[-1]
-
-    @staticmethod
-    def final(kind):
-        return kind in ("done", "failed", "cancelled")
 
 
 class Host:
@@ -57,27 +27,38 @@ class Host:
     def __init__(self, kind):
         self.kind = kind
         self.executor = None
+        self.fork_server = ForkServer(f"{preload.__name__}:imports")
 
     async def start(self, **config):
         backoff = Backoff(first_s=0.01, most_s=0.02)
-        self.executor = self.kind(CoreSpec(ENTRY, config), backoff=backoff)
+        spec = CoreSpec(ENTRY, config)
+        match self.kind:
+            case "inline":
+                self.executor = InlineExecutor(spec, backoff=backoff)
+            case "process":
+                self.executor = ProcessExecutor(spec, backoff=backoff)
+            case "forked":
+                start = self.fork_server.start_worker
+                self.executor = ProcessExecutor(spec, start=start, backoff=backoff)
         self.listener = Listener()
         await self.executor.start(self.listener)
         return self.executor, self.listener
 
+    async def stop(self):
+        if self.executor is not None:
+            await self.executor.stop()
+        await self.fork_server.stop()
 
-@pytest.fixture(params=[InlineExecutor, ProcessExecutor])
+
+@pytest.fixture(params=["inline", "process", "forked"])
 async def host(request, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     host = Host(request.param)
     yield host
-    if host.executor is not None:
-        await host.executor.stop()
+    await host.stop()
 
 
-def task(name="t", stage="encode", inputs=None, previews=False, **params):
-    params = {"text": "a", "steps": 1, "size": 16, "trouble": "", **params}
-    return StageTask(name, "fake", stage, params, inputs or {}, "client", 3, previews)
+processes = pytest.mark.parametrize("host", ["process", "forked"], indirect=True)
 
 
 async def test_a_task_runs_and_its_result_is_whole(host):
@@ -170,7 +151,7 @@ async def test_a_stopped_executor_reports_nothing(host):
     assert not executor.ready
 
 
-@pytest.mark.parametrize("host", [ProcessExecutor], indirect=True)
+@processes
 async def test_a_killed_engine_process_is_replaced(host):
     executor, listener = await host.start(step_s=0.005)
     executor.submit(task(steps=100_000))
@@ -184,7 +165,17 @@ async def test_a_killed_engine_process_is_replaced(host):
     assert executor.pid not in (None, first)
 
 
-@pytest.mark.parametrize("host", [ProcessExecutor], indirect=True)
+@processes
+async def test_an_engine_process_that_ends_by_itself_is_quoted(host):
+    executor, listener = await host.start()
+    executor.submit(task("bad", trouble="exit"))
+    await listener.until(lambda: listener.lost)
+    assert listener.lost == [("it ended with code 7\nno more of this", True)]
+    executor.submit(task("good"))
+    assert await listener.end_of("good") == "done"
+
+
+@processes
 async def test_large_frames_cross_the_border(host):
     executor, listener = await host.start()
     x = np.random.default_rng(0).random(2_000_000, np.float32)
@@ -193,7 +184,7 @@ async def test_large_frames_cross_the_border(host):
     assert listener.events[-1].outputs["conditioning"].nbytes == 12_000_000
 
 
-@pytest.mark.parametrize("host", [ProcessExecutor], indirect=True)
+@processes
 async def test_the_engine_process_ends_with_its_socket_even_while_it_computes(host):
     executor, listener = await host.start(step_s=0.5)
     executor.submit(task(steps=100))
