@@ -11,6 +11,9 @@ from ..engine.core import EngineCore
 from ..models.catalogue import ModelEntry
 from .core_spec import CoreSpec
 
+PRELOAD = f"{__name__}:preload"
+"""What a `ForkServer` for AR engines is to call."""
+
 
 def core_spec(engine: str, settings: ARSettings, model: ModelEntry, stage: str) -> CoreSpec:
     """How to build the AR core of one stage of a model."""
@@ -28,3 +31,11 @@ def build(config: Mapping[str, Any]) -> EngineCore:
 
     settings = ARSettings.model_validate(config["settings"])
     return build_core(settings, ModelEntry(**config["model"]), config["stage"])
+
+
+def preload() -> None:
+    """Make the imports of `build` beforehand: vLLM's take far longer than all else it does."""
+    from ..engine.ar.build import preload as prepare
+
+    prepare()
+    from ..engine.ar import scheduler, worker  # noqa: F401

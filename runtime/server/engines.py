@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..config import Config
-from ..engine.ar import build as ar_build
 from ..executor import ar, diffusion
 from ..executor.child import start_worker
 from ..executor.executor import Executor
@@ -17,8 +16,7 @@ from ..models.catalogue import Catalogue
 def build_engines(config: Config, catalogue: Catalogue) -> EngineGroup:
     """The engines as configured; an AR stage's is started when it is first needed."""
     inline = config.engine.executor == "inline"
-    # The AR engines' imports take far longer than all else that starts one.
-    fork_server = ForkServer(f"{ar_build.__name__}:{ar_build.preload.__name__}")
+    fork_server = ForkServer(ar.PRELOAD)
 
     def make(engine: str) -> Executor:
         if engine == "diffusion":
