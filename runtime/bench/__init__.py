@@ -8,6 +8,14 @@ Each bench prints a table and writes `.bench/<name>.json`.
 - `mixed`       mixed sizes: packed, grouped and one by one
 - `policy`      short jobs behind long ones, under each policy
 - `queue`       a ComfyUI queue, with and without queue-ahead, and against a plain node
+- `ar`          chats and text encodes: against vLLM by itself, and one by one
+- `residency`   cold, loaded and unloaded: how soon a stage answers, and its memory
+- `chats`       questions, answered through a real runtime or by transformers
+- `encodes`     prompts, encoded by a core or by diffusers' own pipeline
+- `raw_vllm`    vLLM by itself, in a process of its own
+- `tiny`        tiny models with random weights
+- `servers`     real servers as child processes
+- `processes`   child processes and their memory
 - `demo`        the example workflows through a real ComfyUI, pictures on disk
 """
 
@@ -15,7 +23,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-BENCHES = ("engine", "mixed", "policy", "queue")
+BENCHES = ("ar", "engine", "mixed", "policy", "queue", "residency")
 
 
 def run(name: str) -> None:
