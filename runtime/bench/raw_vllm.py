@@ -131,11 +131,12 @@ def main() -> None:
     """Answer until standard input ends."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # vLLM must not print between answers
+    options = json.loads(sys.stdin.readline())
+    architectures = architectures_of(options)
     preload()
     from vllm import LLM
 
-    options = json.loads(sys.stdin.readline())
-    register_models(architectures_of(options))
+    register_models(architectures)
     llm = LLM(**options)
     print("null", file=answers, flush=True)
     for line in sys.stdin:
