@@ -51,10 +51,12 @@ serve: $(VENV_READY) ## start the runtime
 	$(PY) -m omnistage.runtime serve $(ARGS)
 
 test: $(VENV_READY) $(COMFYUI_READY) $(CLIENTS_READY) $(BROWSER_READY) ## run all tests
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -m ar $(ARGS)
+	$(PY) -m pytest -m "not ar" $(ARGS)
 
 quick: $(VENV_READY) ## run the tests that need no ComfyUI
-	$(PY) -m pytest -m "not e2e and not browser" $(ARGS)
+	$(PY) -m pytest -m ar $(ARGS)
+	$(PY) -m pytest -m "not ar and not e2e and not browser" $(ARGS)
 
 e2e: $(VENV_READY) $(COMFYUI_READY) $(CLIENTS_READY) $(BROWSER_READY) ## run the tests with ComfyUI
 	$(PY) -m pytest -m "e2e or browser" $(ARGS)

@@ -46,7 +46,7 @@ def test_vllm_by_itself_answers_as_transformers_does(tmp_path):
 def test_the_end_of_vllms_process_is_reported(tmp_path):
     tiny_chat(tmp_path / "chat", QUESTIONS)
     entry = ModelEntry("tiny", str(tmp_path / "chat"), vllm={"model": "/nowhere"})
-    with pytest.raises(RuntimeError, match="/nowhere/config.json"), RawVLLM(entry, STAGE):
+    with pytest.raises(RuntimeError, match=r"/nowhere/config\.json"), RawVLLM(entry, STAGE):
         pass
 
 

@@ -14,6 +14,8 @@ from omnistage.runtime.models.ar_stage import ARRequest
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.tests.fakes import tiny_models
 
+pytestmark = pytest.mark.ar
+
 STEPS = 24
 REQUESTS = 12
 

@@ -13,6 +13,8 @@ from omnistage.tests.fakes import tiny_models
 from .conftest import text_of, tokens_of
 from .test_parity import INPUTS
 
+pytestmark = pytest.mark.ar
+
 
 @pytest.fixture
 def chat(engine):

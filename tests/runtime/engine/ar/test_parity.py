@@ -10,6 +10,8 @@ from omnistage.tests.fakes import tiny_models
 
 from .conftest import tokens_of
 
+pytestmark = pytest.mark.ar
+
 STEPS = 12
 QUESTION = "what is it?"
 FPS = 2.0

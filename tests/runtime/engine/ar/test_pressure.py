@@ -7,6 +7,8 @@ from omnistage.tests.fakes import tiny_models
 
 from .conftest import tokens_of
 
+pytestmark = pytest.mark.ar
+
 STEPS = 60
 PROMPTS = [f"tell {i} " + "the red circle and the blue square on white " * 20 for i in range(6)]
 BLOCK_BYTES = 2 * 3 * 2 * 32 * 4 * 128

@@ -1,4 +1,8 @@
+import pytest
+
 from omnistage.runtime.engine.ar import seams
+
+pytestmark = pytest.mark.ar
 
 
 def test_this_vllm_has_every_hook():
@@ -6,7 +10,7 @@ def test_this_vllm_has_every_hook():
 
 
 def test_a_missing_hook_is_named(monkeypatch):
-    import pytest
+
     from vllm.v1.core.sched.scheduler import Scheduler
 
     from omnistage.runtime.protocol.errors import ModelLoadFailed

@@ -12,6 +12,8 @@ from omnistage.runtime.models.program import Bundle
 from omnistage.runtime.models.wire import to_bundle
 from omnistage.tests.fakes import tiny_models
 
+pytestmark = pytest.mark.ar
+
 PROMPTS = [[3, 1, 4, 1, 5], list(range(40))]
 
 

@@ -11,6 +11,8 @@ from omnistage.tests.fakes import tiny_models
 
 from .conftest import Engine
 
+pytestmark = pytest.mark.ar
+
 PROMPTS = ["a red circle on a blue background", "star", "two green squares, " * 12]
 
 
