@@ -9,7 +9,8 @@ from .conftest import tokens_of
 
 pytestmark = pytest.mark.ar
 
-STEPS = 60
+STEPS = 140
+"""More than a block of the KV cache holds, so that every request grows into another one."""
 PROMPTS = [f"tell {i} " + "the red circle and the blue square on white " * 20 for i in range(6)]
 BLOCK_BYTES = 2 * 3 * 2 * 32 * 4 * 128
 """Keys and values, layers, heads, head width, bytes of a float, tokens of a CPU block."""

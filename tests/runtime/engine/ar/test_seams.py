@@ -10,7 +10,6 @@ def test_this_vllm_has_every_hook():
 
 
 def test_a_missing_hook_is_named(monkeypatch):
-
     from vllm.v1.core.sched.scheduler import Scheduler
 
     from omnistage.runtime.protocol.errors import ModelLoadFailed
