@@ -67,28 +67,30 @@ def settings_of(model: ModelEntry) -> list[str]:
 
 
 def _warm_up(model: ModelEntry, ours: RuntimeChats, vllm: RawVLLM) -> None:
-    """Load the model, and meet batches of all sizes that will occur."""
+    """Load the model, and meet a batch of the size that will occur."""
     ours.together(model.id, QUESTIONS, WARM_TOKENS)
     vllm.generate(requests_of(model, QUESTIONS, WARM_TOKENS))
 
 
 def _speeds(report: Report, model: ModelEntry, ours: RuntimeChats, vllm: RawVLLM) -> None:
+    """Tokens a second, and what is known of first tokens by then.
+
+    What goes one by one takes long, and meets disturbances of all kinds on its way: once is enough.
+    """
     requests = requests_of(model, QUESTIONS, MAX_TOKENS)
     transformers = TransformersChats(model)
     transformers.one_by_one(requests[:1])
-    together, *others = fastest(
+    together, by_vllm = fastest(
         RUNS,
-        lambda: _tokens(ours.together(model.id, QUESTIONS, MAX_TOKENS)),
+        lambda: ours.together(model.id, QUESTIONS, MAX_TOKENS),
         lambda: vllm.generate(requests),
-        lambda: _tokens(ours.one_by_one(model.id, QUESTIONS, MAX_TOKENS)),
+    )
+    alone, by_transformers = fastest(
+        1,
+        lambda: ours.one_by_one(model.id, QUESTIONS, MAX_TOKENS),
         lambda: transformers.one_by_one(requests),
     )
-    names = ("vLLM by itself", "one by one", "transformers one by one")
     case = f"{len(QUESTIONS)} streams, {model.id}, 1000 tokens"
-    for name, other in zip(names, others, strict=True):
-        report.add(speed_row(case, together, name, other))
-
-
 def speed_row(
     case: str,
     ours: tuple[float, list[list[int]]],

@@ -33,7 +33,7 @@ def expected(engine):
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_num_batched_tokens": 64}, {"kv_cache_memory_bytes": BLOCK_BYTES * 9}],
+    [{"max_num_batched_tokens": 64}, {"kv_cache_memory_bytes": BLOCK_BYTES * 8}],
     ids=["chunked-prefill", "preemption"],
 )
 def test_nothing_is_lost(options, engine, expected):
