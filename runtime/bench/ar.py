@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from ..engine.ar.settings import ARSettings
 from ..engine.diffusion.settings import EngineSettings
 from ..executor import ar, diffusion
-from ..models.ar_stage import ARRequest
 from ..models.catalogue import ModelEntry
-from ..models.location import SMOLLM2
-from .chats import QUESTIONS, STAGE, Answer, RuntimeChats, TransformersChats, requests_of
+from .chats import (
+    QUESTIONS,
+    STAGE,
+    RuntimeChats,
+    TransformersChats,
+    requests_of,
+    settings_of,
+    smollm2,
+)
 from .encodes import STAGE as ENCODE
 from .encodes import CoreEncodes, DiffusersEncodes, HostedCore, embeds_difference
 from .pictures import PROMPTS
@@ -24,7 +29,7 @@ from .tiny import tiny_chat, tiny_image_model
 
 SEED = 0
 RUNS = 2
-MAX_TOKENS = 32
+MAX_TOKENS = 24
 WARM_TOKENS = 4
 ENCODES = 64
 _MANNERS = ("", "seen from above, ", "in the style of a woodcut: ", "as a child would draw it, ")
@@ -46,51 +51,46 @@ def run() -> None:
 
 def _chats(report: Report, folder: Path) -> None:
     tiny_chat(folder / "chat", QUESTIONS)
-    models = [
-        ModelEntry("tiny", str(folder / "chat")),
-        ModelEntry("smollm2", SMOLLM2, dtype="bfloat16"),
-    ]
-    settings = [s for model in models for s in settings_of(model)]
+    models = [ModelEntry("tiny", str(folder / "chat")), smollm2()]
+    settings = [setting for model in models for setting in settings_of(model)]
     with Runtime(folder, *settings) as runtime, RuntimeChats(runtime.url) as ours:
         runtime.start()
         for model in models:
             with RawVLLM(model, STAGE) as vllm:
-                _warm_up(model, ours, vllm)
-                _speeds(report, model, ours, vllm)
-                _first_tokens(report, model, ours, vllm)
+                # loads the model, and meets a batch of the size that will occur
+                ours.together(model.id, QUESTIONS, WARM_TOKENS)
+                vllm.generate(requests_of(model, QUESTIONS, WARM_TOKENS))
+                _model(report, model, ours, vllm)
 
 
-def settings_of(model: ModelEntry) -> list[str]:
-    """The settings that have a runtime serve a model."""
-    name = f"models.{model.id}"
-    return [f"{name}.source={model.checkpoint.folder}", f"{name}.dtype={model.dtype}"]
-
-
-def _warm_up(model: ModelEntry, ours: RuntimeChats, vllm: RawVLLM) -> None:
-    """Load the model, and meet a batch of the size that will occur."""
-    ours.together(model.id, QUESTIONS, WARM_TOKENS)
-    vllm.generate(requests_of(model, QUESTIONS, WARM_TOKENS))
-
-
-def _speeds(report: Report, model: ModelEntry, ours: RuntimeChats, vllm: RawVLLM) -> None:
-    """Tokens a second, and what is known of first tokens by then.
-
-    What goes one by one takes long, and meets disturbances of all kinds on its way: once is enough.
-    """
+def _model(report: Report, model: ModelEntry, ours: RuntimeChats, vllm: RawVLLM) -> None:
     requests = requests_of(model, QUESTIONS, MAX_TOKENS)
     transformers = TransformersChats(model)
     transformers.one_by_one(requests[:1])
-    together, by_vllm = fastest(
+    (together_s, together), by_vllm, (alone_s, alone), by_transformers = fastest(
         RUNS,
         lambda: ours.together(model.id, QUESTIONS, MAX_TOKENS),
         lambda: vllm.generate(requests),
-    )
-    alone, by_transformers = fastest(
-        1,
         lambda: ours.one_by_one(model.id, QUESTIONS, MAX_TOKENS),
         lambda: transformers.one_by_one(requests),
     )
-    case = f"{len(QUESTIONS)} streams, {model.id}, 1000 tokens"
+    mine = together_s, [answer.tokens for answer in together]
+    by_itself = alone_s, [answer.tokens for answer in alone]
+    case = f"{len(QUESTIONS)} streams, {model.id} {model.dtype}, 1000 tokens"
+    report.add(speed_row(case, mine, "vLLM by itself", by_vllm))
+    report.add(speed_row(case, mine, "one by one", by_itself))
+    report.add(speed_row(case, mine, "transformers one by one", by_transformers))
+    many_s = vllm.first_token_s(requests)
+    one_s = [vllm.first_token_s([request])[0] for request in requests]
+    for streams, answers, theirs_s in (
+        (f"{len(QUESTIONS)} streams", together, many_s),
+        ("one stream", alone, one_s),
+    ):
+        case = f"first token, {model.id} {model.dtype}, {streams}, median"
+        first_s = median(answer.first_s for answer in answers)
+        report.add(Row(case, first_s, "vLLM by itself", median(theirs_s)))
+
+
 def speed_row(
     case: str,
     ours: tuple[float, list[list[int]]],
@@ -102,42 +102,14 @@ def speed_row(
     `equal` counts the answers that have the same tokens on both sides.
     """
     counts = [sum(map(len, answers)) for _, answers in (ours, theirs)]
-    equal = sum(a == b for a, b in zip(ours[1], theirs[1], strict=True))
     counters = {
-        "equal": equal,
+        "equal": sum(a == b for a, b in zip(ours[1], theirs[1], strict=True)),
         "of": len(ours[1]),
         "tokens_per_s": round(counts[0] / ours[0], 1),
         "baseline_tokens_per_s": round(counts[1] / theirs[0], 1),
     }
     seconds = [s * 1000 / n for (s, _), n in zip((ours, theirs), counts, strict=True)]
     return Row(case, seconds[0], baseline, seconds[1], counters=counters)
-
-
-def _first_tokens(report: Report, model: ModelEntry, ours: RuntimeChats, vllm: RawVLLM) -> None:
-    """Medians of the questions; the least of several runs."""
-    requests = requests_of(model, QUESTIONS, WARM_TOKENS)
-    many: list[tuple[float, float]] = []
-    one: list[tuple[float, float]] = []
-    for _ in range(RUNS):
-        together = ours.together(model.id, QUESTIONS, WARM_TOKENS)
-        many.append((_first_s(together), median(vllm.first_token_s(requests))))
-        alone = ours.one_by_one(model.id, QUESTIONS, WARM_TOKENS)
-        one.append((_first_s(alone), _alone_s(vllm, requests)))
-    for streams, found in ((f"{len(QUESTIONS)} streams", many), ("one stream", one)):
-        case = f"first token, {model.id}, {streams}"
-        report.add(Row(case, min(a for a, _ in found), "vLLM by itself", min(b for _, b in found)))
-
-
-def _first_s(answers: Sequence[Answer]) -> float:
-    return median(answer.first_s for answer in answers)
-
-
-def _alone_s(vllm: RawVLLM, requests: Sequence[ARRequest]) -> float:
-    return median(vllm.first_token_s([request])[0] for request in requests)
-
-
-def _tokens(answers: Sequence[Answer]) -> list[list[int]]:
-    return [answer.tokens for answer in answers]
 
 
 # text encodes

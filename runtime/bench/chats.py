@@ -12,8 +12,10 @@ from typing import Any, Self
 import torch
 
 from ..client import RuntimeClient
+from ..config import Config
 from ..models.ar_stage import ARRequest
 from ..models.catalogue import ModelEntry
+from ..models.location import SMOLLM2
 from ..protocol.messages import JobEvent
 from ..protocol.recipe import JobSpec, handle_of
 
@@ -50,6 +52,22 @@ class Answer:
 
     tokens: list[int]
     first_s: float
+
+
+def smollm2() -> ModelEntry:
+    """SmolLM2 as the runtime serves it when nothing is configured.
+
+    Raises:
+        UnknownModel: the package with the model is not installed.
+    """
+    return Config().catalogue()[SMOLLM2]
+
+
+def settings_of(entry: ModelEntry) -> list[str]:
+    """The settings that have a runtime serve a model."""
+    facts = {"source": entry.checkpoint.folder, "dtype": entry.dtype}
+    facts |= {f"vllm.{name}": value for name, value in entry.vllm.items()}
+    return [f"models.{entry.id}.{name}={value}" for name, value in facts.items()]
 
 
 def requests_of(entry: ModelEntry, questions: Sequence[str], max_tokens: int) -> list[ARRequest]:

@@ -10,9 +10,7 @@ from time import perf_counter
 
 from ..executor import worker, zygote
 from ..models.catalogue import ModelEntry
-from ..models.location import SMOLLM2
-from .ar import settings_of
-from .chats import QUESTIONS, STAGE, RuntimeChats, requests_of
+from .chats import QUESTIONS, STAGE, RuntimeChats, requests_of, settings_of, smollm2
 from .processes import children_of, memory_mb
 from .raw_vllm import RawVLLM
 from .report import Report, Row
@@ -22,9 +20,6 @@ SEED = 0
 RUNS = 2
 MAX_TOKENS = 4
 ASKED = QUESTIONS[:5]
-MODEL = ModelEntry("smollm2", SMOLLM2, dtype="bfloat16")
-SECOND = replace(MODEL, id="second")
-ENGINE = f"ar/{MODEL.id}/{STAGE}"
 _COMPARISONS = {
     "cold runtime": "vLLM by itself, cold",
     "second engine": "vLLM by itself, cold",
@@ -52,8 +47,9 @@ class Moment:
 def run() -> None:
     """Print and write seconds and memory, beside those of vLLM without a runtime around it."""
     report = Report("residency", SEED)
+    model = smollm2()
     with tempfile.TemporaryDirectory(prefix="omnistage-bench-") as folder:
-        runs = [{**_vllm(), **_runtime(Path(folder))} for _ in range(RUNS)]
+        runs = [{**_vllm(model), **_runtime(model, Path(folder))} for _ in range(RUNS)]
     quickest = {name: min((run[name] for run in runs), key=lambda m: m.seconds) for name in runs[0]}
     for case, baseline in _COMPARISONS.items():
         report.add(row(case, quickest[case], baseline, quickest[baseline]))
@@ -71,11 +67,11 @@ def row(case: str, ours: Moment, baseline: str, theirs: Moment) -> Row:
     return Row(case, ours.seconds, baseline, theirs.seconds, counters=counters)
 
 
-def _vllm() -> dict[str, Moment]:
+def _vllm(model: ModelEntry) -> dict[str, Moment]:
     """One life of vLLM's own process."""
-    requests = requests_of(MODEL, ASKED, MAX_TOKENS)
+    requests = requests_of(model, ASKED, MAX_TOKENS)
     start_s = perf_counter()
-    with RawVLLM(MODEL, STAGE) as vllm:
+    with RawVLLM(model, STAGE) as vllm:
         up_s = perf_counter() - start_s
         first_s = vllm.first_token_s(requests[:1])[0]
         answers = [vllm.generate([request])[0] for request in requests]
@@ -89,13 +85,14 @@ def _vllm() -> dict[str, Moment]:
     }
 
 
-def _runtime(folder: Path) -> dict[str, Moment]:
-    """One life of a runtime with two models, each an engine of its own."""
-    settings = [*settings_of(MODEL), *settings_of(SECOND)]
+def _runtime(model: ModelEntry, folder: Path) -> dict[str, Moment]:
+    """One life of a runtime that has the model twice, each an engine of its own."""
+    other = replace(model, id="second")
+    settings = [*settings_of(model), *settings_of(other)]
     with _Runtime(folder, *settings) as runtime, RuntimeChats(runtime.url) as chats:
 
-        def ask(model: ModelEntry, count: int = 1) -> Moment:
-            answers = chats.one_by_one(model.id, ASKED[:count], MAX_TOKENS)
+        def ask(entry: ModelEntry, count: int = 1) -> Moment:
+            answers = chats.one_by_one(entry.id, ASKED[:count], MAX_TOKENS)
             first_s = median(answer.first_s for answer in answers)
             memory = {"all": runtime.memory_mb()["all"]}
             return Moment(first_s, memory, [answer.tokens for answer in answers])
@@ -103,11 +100,11 @@ def _runtime(folder: Path) -> dict[str, Moment]:
         start_s = perf_counter()
         runtime.start()
         up_s = perf_counter() - start_s
-        cold = ask(MODEL)
-        second = ask(SECOND)
-        loaded = replace(ask(MODEL, len(ASKED)), memory_mb=runtime.memory_mb())
+        cold = ask(model)
+        second = ask(other)
+        loaded = replace(ask(model, len(ASKED)), memory_mb=runtime.memory_mb())
         start_s = perf_counter()
-        chats.unload(ENGINE)
+        chats.unload(f"ar/{model.id}/{STAGE}")
         unloading_s = perf_counter() - start_s
         left_mb = runtime.memory_mb()["all"]
         memory = {"all": left_mb, "freed": loaded.memory_mb["all"] - left_mb}
@@ -116,7 +113,7 @@ def _runtime(folder: Path) -> dict[str, Moment]:
             "second engine": second,
             "loaded engine": loaded,
             "unloading": Moment(unloading_s, memory),
-            "unloaded engine": ask(MODEL),
+            "unloaded engine": ask(model),
         }
 
 
