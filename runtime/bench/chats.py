@@ -47,7 +47,8 @@ class Answer:
 
     Attributes:
         tokens: ids of the generated tokens.
-        first_s: seconds from asking to the first text.
+        first_s: seconds from asking to news of the first text, or to the end: a tiny model may
+            have written it all before the client listens.
     """
 
     tokens: list[int]
@@ -133,11 +134,11 @@ class RuntimeChats:
 
     async def _ask(self, model: str, question: str, max_tokens: int, seed: int) -> Answer:
         spec = JobSpec.make(model, STAGE, {**_params(question, max_tokens), "seed": seed}, {})
-        texts_s: list[float] = []
+        news_s: list[float] = []
 
         def note(event: JobEvent) -> None:
-            if event.kind == "text":
-                texts_s.append(perf_counter() - start_s)
+            if event.kind == "text" or event.final:
+                news_s.append(perf_counter() - start_s)
 
         start_s = perf_counter()
         hidden = await self._client.run(
@@ -148,7 +149,7 @@ class RuntimeChats:
             previews=False,
         )
         ids = hidden.tensors["token_ids"].array[hidden.header["prompt_tokens"] :]
-        return Answer(ids.tolist(), texts_s[0])
+        return Answer(ids.tolist(), news_s[0])
 
 
 class TransformersChats:
