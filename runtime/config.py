@@ -20,6 +20,7 @@ from .engine.ar.settings import ARSettings
 from .engine.diffusion.settings import EngineSettings
 from .models.catalogue import Catalogue, ModelEntry
 from .models.location import DEMO, SMOLLM2
+from .models.placement import device_of, dtype_of
 from .models.smollm2 import smollm2_is_installed
 from .protocol.errors import InvalidRequest
 
@@ -81,9 +82,13 @@ class ModelConfig(_Section):
     """One model to serve."""
 
     source: str = Field(min_length=1, description="`demo`, `smollm2`, a folder, or a hub id.")
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="Of weights and results. auto: bfloat16 on a GPU, else float32."
+    )
     device: str = Field(
-        default="cpu", pattern=r"(cpu|cuda|mps|xpu)(:\d+)?", description="Torch device."
+        default="auto",
+        pattern=r"auto|(cpu|cuda|mps|xpu)(:\d+)?",
+        description="Torch device. auto: the first GPU, or the CPU where there is none.",
     )
     engine: Literal["auto", "ar", "diffusion"] = Field(
         default="auto",
@@ -95,9 +100,9 @@ class ModelConfig(_Section):
 
 
 def _models_that_come_along() -> dict[str, ModelConfig]:
-    models = {DEMO: ModelConfig(source=DEMO)}
+    models = {DEMO: ModelConfig(source=DEMO, dtype="float32")}
     if smollm2_is_installed():
-        models[SMOLLM2] = ModelConfig(source=SMOLLM2, dtype="bfloat16")
+        models[SMOLLM2] = ModelConfig(source=SMOLLM2)
     return models
 
 
@@ -116,7 +121,10 @@ class Config(_Section):
 
     def entry(self, name: str) -> ModelEntry:
         """One configured model."""
-        return ModelEntry(name, **self.models[name].model_dump())
+        model = self.models[name]
+        device = device_of(model.device)
+        placed = {"device": device, "dtype": dtype_of(model.dtype, device)}
+        return ModelEntry(name, **{**model.model_dump(), **placed})
 
 
 class ConfigError(InvalidRequest):

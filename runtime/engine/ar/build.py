@@ -28,6 +28,10 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 
+_SHARE = "gpu_memory_utilization"
+_LITTLE = 0.01
+"""vLLM only starts where so large a part of a GPU is free, even if it is told how much to take."""
+
 
 def preload() -> None:
     """Import all that an AR engine needs, so that processes forked from this one have it."""
@@ -98,6 +102,12 @@ def engine_options(
         "disable_log_stats": True,
         "async_scheduling": False,
     }
+    given = {**settings.vllm, **entry.vllm}
     if entry.device == "cpu":
-        options |= {"enforce_eager": True, "kv_cache_memory_bytes": settings.kv_cache_mb << 20}
-    return {**options, **stage, **settings.vllm, **entry.vllm}
+        options["enforce_eager"] = True
+    if _SHARE not in given:
+        # Stages share a device: each takes what it was given, not most of what is there.
+        options["kv_cache_memory_bytes"] = settings.kv_cache_bytes(entry.device)
+        if entry.device != "cpu":
+            options[_SHARE] = _LITTLE
+    return {**options, **stage, **given}

@@ -12,8 +12,10 @@ class ARSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kv_cache_mb: int = Field(
-        256, ge=1, description="Memory for the KV cache of each stage on a CPU."
+    kv_cache_mb: int | None = Field(
+        None,
+        ge=1,
+        description="Memory for the KV cache of each stage; by default 256 on a CPU, else 4096.",
     )
     idle_unload_s: float = Field(
         0.0, ge=0, description="Unload a stage that was idle for so long; 0: never."
@@ -22,3 +24,7 @@ class ARSettings(BaseModel):
         default_factory=dict,
         description="Options of vLLM's engine, passed through untouched, e.g. max_num_seqs.",
     )
+
+    def kv_cache_bytes(self, device: str) -> int:
+        """Memory for the KV cache of a stage on a torch device."""
+        return (self.kv_cache_mb or (256 if device == "cpu" else 4096)) << 20
