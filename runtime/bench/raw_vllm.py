@@ -114,10 +114,11 @@ def _first_token_s(llm: Any, prompts: list[Any], sampling: dict[str, Any]) -> li
     for index, prompt in enumerate(prompts):
         params = SamplingParams(output_kind=RequestOutputKind.DELTA, **sampling)
         engine.add_request(str(index), prompt, params)
-    while engine.has_unfinished_requests():
+    while len(first_s) < len(prompts):
         for output in engine.step():
-            if output.outputs[0].text:
+            if output.outputs[0].text or output.finished:
                 first_s.setdefault(output.request_id, perf_counter() - start_s)
+    engine.abort_request(list(first_s))
     return [first_s[str(index)] for index in range(len(prompts))]
 
 

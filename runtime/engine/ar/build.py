@@ -99,6 +99,7 @@ def engine_options(
         "scheduler_cls": f"{package}.scheduler.GatedScheduler",
         "scheduling_policy": "priority",
         "max_num_seqs": 64,
+        "max_model_len": -1,  # as long as the KV cache allows
         "disable_log_stats": True,
         "async_scheduling": False,
     }

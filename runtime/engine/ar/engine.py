@@ -27,7 +27,9 @@ from .rows import KEY, hidden_rows
 log = logging.getLogger(__name__)
 
 _TEXT_INTERVAL_S = 0.03
-"""Text goes out at most so often; the first of a sequence at once."""
+"""The text of a job goes out at most so often; its first at once."""
+_ALL_TEXT_INTERVAL_S = 0.005
+"""That of all jobs together: what listens to many streams must not slow down the model."""
 _HELD_PAUSE_S = 0.001
 _MARKS = {"schema": "json_schema", "grammar": "json_schema", "at most": "media"}
 """Words by which to tell what a refusal of vLLM is about; else it is the prompt."""
@@ -218,7 +220,7 @@ class AREngine:
             sequence.text.append(piece.text)
             self._counts["generated_tokens"] += len(piece.token_ids)
             reason = piece.finish_reason
-            if sequence.request.streamed:
+            if sequence.request.streamed and piece.text:
                 sequence.job.unsent.append(piece.text)
         if output.finished:
             self._end_sequence(sequence, output, reason)
@@ -282,17 +284,18 @@ class AREngine:
 
     def _send_text(self) -> None:
         now_s = self._clock()
+        interval_s = max(_TEXT_INTERVAL_S, len(self._jobs) * _ALL_TEXT_INTERVAL_S)
         for job in self._jobs.values():
             if job.unsent and now_s >= job.text_due_s:
-                job.text_due_s = now_s + _TEXT_INTERVAL_S
+                job.text_due_s = now_s + interval_s
                 self._send(job)
 
     def _send(self, job: _Job) -> None:
         """Send what was written and not sent yet."""
+        if not job.unsent:
+            return
         text, job.unsent = "".join(job.unsent), []
         sequence = next(iter(job.open.values()), None)
-        if not text:
-            return
         written = len(sequence.tokens) if sequence else 0
         event = EngineEvent(
             job.task.id,

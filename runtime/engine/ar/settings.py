@@ -15,7 +15,7 @@ class ARSettings(BaseModel):
     kv_cache_mb: int | None = Field(
         None,
         ge=1,
-        description="Memory for the KV cache of each stage; by default 256 on a CPU, else 4096.",
+        description="Memory for the KV cache of each stage; by default 512 on a CPU, else 4096.",
     )
     idle_unload_s: float = Field(
         0.0, ge=0, description="Unload a stage that was idle for so long; 0: never."
@@ -27,4 +27,4 @@ class ARSettings(BaseModel):
 
     def kv_cache_bytes(self, device: str) -> int:
         """Memory for the KV cache of a stage on a torch device."""
-        return (self.kv_cache_mb or (256 if device == "cpu" else 4096)) << 20
+        return (self.kv_cache_mb or (512 if device == "cpu" else 4096)) << 20

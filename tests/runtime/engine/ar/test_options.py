@@ -12,7 +12,7 @@ def options(device, **vllm):
     return engine_options(settings, ModelEntry("demo", "demo", device=device, vllm=vllm), {})
 
 
-@pytest.mark.parametrize(("device", "kv_cache_mb"), [("cpu", 256), ("cuda:0", 4096)])
+@pytest.mark.parametrize(("device", "kv_cache_mb"), [("cpu", 512), ("cuda:0", 4096)])
 def test_a_stage_takes_its_own_part_of_a_device(device, kv_cache_mb):
     found = options(device)
     assert found["kv_cache_memory_bytes"] == kv_cache_mb << 20
