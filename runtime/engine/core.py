@@ -14,7 +14,9 @@ from typing import Any, Literal, Protocol
 from ..protocol.errors import OmniStageError
 from ..protocol.frames import Frame
 
-EngineEventKind = Literal["started", "progress", "preview", "text", "done", "failed", "cancelled"]
+EngineEventKind = Literal[
+    "started", "progress", "preview", "text", "part", "done", "failed", "cancelled"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class StageTask:
         id: unique per attempt.
         params: checked, with defaults filled in.
         inputs: each input's data, by name: a frame with its tensors and small facts.
+        followed: inputs that are not in `inputs`, but come in parts by `EngineCore.feed`.
         engine: which engine is to run it, where there are several.
         client: whose share the work counts towards (fair policy).
         priority: higher runs earlier (priority policy).
@@ -36,6 +39,7 @@ class StageTask:
     stage: str
     params: Mapping[str, Any]
     inputs: Mapping[str, Frame] = field(default_factory=dict)
+    followed: tuple[str, ...] = ()
     engine: str = ""
     client: str = ""
     priority: int = 0
@@ -51,7 +55,8 @@ class EngineEvent:
         batch: requests that shared the last forward pass.
         text: what was written since the last such event (text).
         image: JPEG bytes (preview).
-        outputs: results by name (done).
+        outputs: results by name (done), or their next part (part): a frame like the whole, whose
+            tensors continue those of the parts before it. The parts joined are the whole.
         error: why (failed).
     """
 
@@ -71,6 +76,12 @@ class EngineCore(Protocol):
 
     def submit(self, task: StageTask) -> None:
         """Accept a task; its fate comes out of `step` as events."""
+
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """Give the next part of an input that a task follows; None: that was all.
+
+        Unknown or finished ids are ignored.
+        """
 
     def cancel(self, task: str) -> None:
         """Stop a task at its next suspension point; unknown or finished ids are ignored."""

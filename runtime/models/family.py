@@ -54,8 +54,9 @@ def families() -> list[Family]:
     """Every family this runtime knows; built-ins register here and nowhere else."""
     from .chat import Chat
     from .qwen_image import QwenImage
+    from .qwen_omni import QwenOmni
 
-    return [QwenImage(), Chat()]
+    return [QwenImage(), QwenOmni(), Chat()]
 
 
 def family_of(index: Mapping[str, Any]) -> Family | None:

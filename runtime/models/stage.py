@@ -12,10 +12,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..protocol.errors import InvalidRequest
 from ..protocol.messages import StageInfo
 
-Kind = Literal["conditioning", "latent", "images", "audio", "video", "text", "chat", "hidden"]
+Kind = Literal[
+    "conditioning", "latent", "images", "audio", "video", "text", "chat", "hidden", "codes"
+]
 """What travels along an edge of the graph.
 
-`chat` is a conversation so far; `hidden` a language model's hidden states with its text.
+`chat` is a conversation so far; `hidden` a language model's hidden states with its text; `codes`
+speech as a codec's tokens.
 """
 
 UPLOADS: Final[frozenset[Kind]] = frozenset({"images", "latent", "audio", "video", "chat", "text"})
@@ -40,6 +43,9 @@ class Stage:
     Attributes:
         optional: names of inputs that may be left out.
         engines: which engine cores can run it.
+        streams: outputs that are also told in parts, while the stage runs.
+        follows: inputs that can be taken in such parts, so that the stage need not wait for
+            the end of the one before it.
     """
 
     name: str
@@ -48,6 +54,8 @@ class Stage:
     outputs: Mapping[str, Kind] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     engines: tuple[EngineKind, ...] = ("diffusion",)
+    streams: frozenset[str] = frozenset()
+    follows: frozenset[str] = frozenset()
 
     def check_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters with defaults filled in.
