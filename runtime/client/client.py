@@ -234,8 +234,7 @@ class RuntimeClient:
 def _event_of(message: aiohttp.WSMessage) -> JobEvent:
     if message.type is aiohttp.WSMsgType.TEXT:
         return JobEvent.from_json(json.loads(message.data))
-    frame = Frame.decode(message.data)
-    return JobEvent.from_json(dict(frame.header), frame.tensors["image"].array.tobytes())
+    return JobEvent.from_frame(Frame.decode(message.data))
 
 
 def _quoted(part: str) -> str:

@@ -27,11 +27,11 @@ class StageTask:
         id: unique per attempt.
         params: checked, with defaults filled in.
         inputs: each input's data, by name: a frame with its tensors and small facts.
-        followed: inputs that are not in `inputs`, but come in parts by `EngineCore.feed`.
         engine: which engine is to run it, where there are several.
         client: whose share the work counts towards (fair policy).
         priority: higher runs earlier (priority policy).
         previews: whether to make previews.
+        followed: inputs that are not in `inputs`, but come in parts by `EngineCore.feed`.
     """
 
     id: str
@@ -39,11 +39,11 @@ class StageTask:
     stage: str
     params: Mapping[str, Any]
     inputs: Mapping[str, Frame] = field(default_factory=dict)
-    followed: tuple[str, ...] = ()
     engine: str = ""
     client: str = ""
     priority: int = 0
     previews: bool = False
+    followed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,13 @@ On the socket each frame follows its length as 8 little-endian bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..engine.core import EngineEvent, StageTask
 from ..protocol.errors import OmniStageError
-from ..protocol.frames import Frame, Tensor
+from ..protocol.frames import Frame, Tensor, merge_frames, split_frames
 
 LENGTH = struct.Struct("<Q")
 
@@ -26,7 +25,7 @@ def pack(frame: Frame) -> bytes:
 
 def task_to_frame(task: StageTask) -> Frame:
     """A task with all its inputs."""
-    inputs, tensors = _merge(task.inputs)
+    inputs, tensors = merge_frames(task.inputs)
     header = {
         "kind": "submit",
         "id": task.id,
@@ -37,6 +36,7 @@ def task_to_frame(task: StageTask) -> Frame:
         "client": task.client,
         "priority": task.priority,
         "previews": task.previews,
+        "followed": list(task.followed),
         "inputs": inputs,
     }
     return Frame(header, tensors)
@@ -46,12 +46,25 @@ def task_from_frame(frame: Frame) -> StageTask:
     """The inverse of `task_to_frame`."""
     fields = dict(frame.header)
     del fields["kind"]
-    return StageTask(**{**fields, "inputs": _split(fields["inputs"], frame)})
+    inputs = split_frames(fields["inputs"], frame.tensors)
+    return StageTask(**{**fields, "inputs": inputs, "followed": tuple(fields["followed"])})
+
+
+def part_to_frame(task: str, name: str, part: Frame | None) -> Frame:
+    """The next part of a followed input."""
+    parts, tensors = merge_frames({} if part is None else {name: part})
+    return Frame({"kind": "feed", "id": task, "name": name, "parts": parts}, tensors)
+
+
+def part_from_frame(frame: Frame) -> tuple[str, str, Frame | None]:
+    """The inverse of `part_to_frame`."""
+    name = frame.header["name"]
+    return frame.header["id"], name, split_frames(frame.header["parts"], frame.tensors).get(name)
 
 
 def event_to_frame(event: EngineEvent) -> Frame:
     """An event with all its outputs."""
-    outputs, tensors = _merge(event.outputs)
+    outputs, tensors = merge_frames(event.outputs)
     header: dict[str, Any] = {
         "kind": "event",
         "task": event.task,
@@ -80,29 +93,6 @@ def event_from_frame(frame: Frame) -> EngineEvent:
         batch=head["batch"],
         text=head["text"],
         image=None if image is None else image.array.tobytes(),
-        outputs=_split(head["outputs"], frame),
+        outputs=split_frames(head["outputs"], frame.tensors),
         error=None if head["error"] is None else OmniStageError.from_json(head["error"]),
     )
-
-
-def _merge(frames: Mapping[str, Frame]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Named frames as JSON plus numbered tensors, so that they fit into one frame."""
-    heads: dict[str, Any] = {}
-    tensors: dict[str, Tensor] = {}
-    for name, frame in frames.items():
-        numbers = {}
-        for tensor_name, tensor in frame.tensors.items():
-            numbers[tensor_name] = str(len(tensors))
-            tensors[numbers[tensor_name]] = tensor
-        heads[name] = {"header": dict(frame.header), "tensors": numbers}
-    return heads, tensors
-
-
-def _split(heads: Mapping[str, Any], merged: Frame) -> dict[str, Frame]:
-    """The inverse of `_merge`."""
-    return {
-        name: Frame(
-            head["header"], {k: merged.tensors[number] for k, number in head["tensors"].items()}
-        )
-        for name, head in heads.items()
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..engine.core import EngineEvent, StageTask
+from ..protocol.frames import Frame
 
 
 class ExecutorListener(Protocol):
@@ -39,6 +40,9 @@ class Executor(Protocol):
 
     def submit(self, task: StageTask) -> None:
         """Hand a task to the engine, or keep it until the engine is up."""
+
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """Give the next part of an input that a task follows; see `EngineCore.feed`."""
 
     def cancel(self, task: str) -> None:
         """Stop a task at its next suspension point; unknown or finished ids are ignored."""

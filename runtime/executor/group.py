@@ -10,6 +10,7 @@ from typing import Any
 
 from ..engine.core import EngineEvent, StageTask
 from ..protocol.errors import InvalidRequest
+from ..protocol.frames import Frame
 from .executor import Executor, ExecutorListener
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,12 @@ class EngineGroup:
         """See `Executor.submit`."""
         self._tasks[task.id] = task.engine
         self._member(task.engine).submit(task)
+
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """See `Executor.feed`."""
+        engine = self._tasks.get(task)
+        if engine is not None:
+            self._members[engine].feed(task, name, part)
 
     def cancel(self, task: str) -> None:
         """See `Executor.cancel`."""

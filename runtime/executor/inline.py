@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..engine.core import StageTask
+from ..protocol.frames import Frame
 from .backoff import Backoff
 from .core_spec import CoreSpec
 from .drive import Inbox, drive
@@ -51,6 +52,10 @@ class InlineExecutor:
     def submit(self, task: StageTask) -> None:
         """See `Executor.submit`."""
         self._inbox.put(lambda core: core.submit(task))
+
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """See `Executor.feed`."""
+        self._inbox.put(lambda core: core.feed(task, name, part))
 
     def cancel(self, task: str) -> None:
         """See `Executor.cancel`."""

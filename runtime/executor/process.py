@@ -12,7 +12,7 @@ from ..engine.core import StageTask
 from ..protocol.frames import Frame
 from .backoff import Backoff
 from .child import Child, Output, StartChild, end, in_words, start_worker
-from .codec import LENGTH, event_from_frame, pack, task_to_frame
+from .codec import LENGTH, event_from_frame, pack, part_to_frame, task_to_frame
 from .core_spec import CoreSpec
 from .executor import ExecutorListener
 
@@ -68,6 +68,10 @@ class ProcessExecutor:
     def submit(self, task: StageTask) -> None:
         """See `Executor.submit`."""
         self._send(task_to_frame(task))
+
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """See `Executor.feed`."""
+        self._send(part_to_frame(task, name, part))
 
     def cancel(self, task: str) -> None:
         """See `Executor.cancel`."""

@@ -15,7 +15,7 @@ import threading
 from queue import SimpleQueue
 
 from ..protocol.frames import Frame
-from .codec import LENGTH, event_to_frame, pack, task_from_frame
+from .codec import LENGTH, event_to_frame, pack, part_from_frame, task_from_frame
 from .core_spec import CoreSpec
 from .drive import Inbox, drive
 
@@ -86,12 +86,16 @@ def _receive(channel: Channel, inbox: Inbox) -> None:
 
 
 def _put(frame: Frame, inbox: Inbox) -> None:
-    if frame.header["kind"] == "submit":
-        task = task_from_frame(frame)
-        inbox.put(lambda core: core.submit(task))
-    elif frame.header["kind"] == "cancel":
-        name: str = frame.header["id"]
-        inbox.put(lambda core: core.cancel(name))
+    match frame.header["kind"]:
+        case "submit":
+            task = task_from_frame(frame)
+            inbox.put(lambda core: core.submit(task))
+        case "feed":
+            part = part_from_frame(frame)
+            inbox.put(lambda core: core.feed(*part))
+        case "cancel":
+            name: str = frame.header["id"]
+            inbox.put(lambda core: core.cancel(name))
 
 
 def log_to_stderr() -> None:

@@ -17,7 +17,7 @@ import torch
 
 from ..protocol.frames import Frame
 from .ar_stage import ARRequest, ARResult
-from .program import Program, enter_stage
+from .program import Bundle, Program, enter_stage
 from .wire import to_bundle, to_frame
 
 _HOST = torch.device("cpu")
@@ -119,6 +119,12 @@ class _Context:
         pass
 
     def end_step(self) -> None:
+        pass
+
+    def parts(self, name: str) -> Iterator[Bundle]:
+        return iter(())  # an encoder's inputs come whole
+
+    def emit(self, **outputs: Bundle) -> None:
         pass
 
 

@@ -39,6 +39,12 @@ class StageContext(Protocol):
     def end_step(self) -> None:
         """Say that one more step is done."""
 
+    def parts(self, name: str) -> Iterator[Bundle]:
+        """The parts of an input as they come; the whole as one, if it is there already."""
+
+    def emit(self, **outputs: Bundle) -> None:
+        """Give the next part of streamed outputs; the program still returns the whole."""
+
 
 Program = Callable[[StageContext, Mapping[str, Any], Mapping[str, Bundle]], Mapping[str, Bundle]]
 """(context, params, inputs) -> outputs of one stage."""

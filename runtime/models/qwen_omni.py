@@ -132,15 +132,11 @@ def talker_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _with_voices(voices: tuple[str, ...]) -> type[Params]:
     """The Talker's parameters with the voices a checkpoint has."""
-    field = Field(voices[0], description="Who speaks.")
-    return create_model(
-        "TalkerParams",
-        __base__=TalkerParams,
-        voice=(Literal[voices], field),  # type: ignore[valid-type]  # known at run time only
-    )
+    voice: Any = (Literal[voices], Field(voices[0], description="Who speaks."))
+    return create_model("TalkerParams", __base__=TalkerParams, voice=voice)
 
 
 def _with_default(params: type[Params], name: str, default: Any) -> type[Params]:
     own = ThinkerParams.model_fields[name]
-    field = Field(default, max_length=64, description=own.description)
-    return create_model(params.__name__, __base__=params, **{name: (own.annotation, field)})
+    field: Any = (own.annotation, Field(default, max_length=64, description=own.description))
+    return create_model(params.__name__, __base__=params, **{name: field})

@@ -8,7 +8,7 @@ which may have had nothing to do with any of them, all run together as before.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..engine.core import StageTask
 from ..executor.executor import Executor
@@ -53,8 +53,8 @@ class Dispatcher:
             return ready
         return [] if running else suspects[:1]
 
-    def start(self, job: Job, inputs: Mapping[str, Frame]) -> None:
-        """Hand a ready job to the engine."""
+    def start(self, job: Job, inputs: Mapping[str, Frame], followed: Iterable[str] = ()) -> None:
+        """Hand a ready job to the engine; the inputs it follows are fed afterwards."""
         del self.ready[job.key]
         job.task = f"{job.key}.{next(self._numbers)}"
         self.in_flight[job.task] = job
@@ -66,6 +66,7 @@ class Dispatcher:
                 stage=plan.stage.name,
                 params=plan.params,
                 inputs=inputs,
+                followed=tuple(followed),
                 engine=plan.engine,
                 client=job.client,
                 priority=job.priority,
@@ -78,6 +79,17 @@ class Dispatcher:
         if job.task is not None and not job.stopping:
             job.stopping = True
             self._executor.cancel(job.task)
+
+    def feed(self, job: Job, name: str, part: Frame | None) -> None:
+        """Give a job's attempt the next part of an input; None: that was all."""
+        if job.task is not None:
+            self._executor.feed(job.task, name, part)
+
+    def abandon(self, job: Job) -> None:
+        """Stop a job's attempt, if there is one, and hear no more of it."""
+        self.stop(job)
+        if job.task is not None:
+            self.ended(job)
 
     def ended(self, job: Job) -> None:
         """The job's attempt is over."""

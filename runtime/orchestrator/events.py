@@ -12,8 +12,8 @@ from ..protocol.messages import FINAL_KINDS, JobEvent
 class News:
     """The latest event of each sort, in order of arrival.
 
-    At most one state (or the end), one progress, one preview, and one text, which holds all
-    that was written and not yet read.
+    At most one state (or the end), one progress, one preview, and one text and one `part` of
+    each output, which hold all that was written, or made, and not yet read.
     """
 
     def __init__(self, events: Iterable[JobEvent] = ()) -> None:
@@ -22,16 +22,21 @@ class News:
             self.add(event)
 
     def add(self, event: JobEvent) -> None:
-        """Put in an event; it replaces an older one of its sort, or adds to an older text."""
-        sort: str = event.kind if event.kind in ("progress", "preview", "text") else "state"
-        if event.final and "text" in self._latest:
-            sort = "end"  # and not in the place of a `running`, which says that text begins anew
+        """Put in an event; it replaces an older one of its sort, or adds to what it continues."""
+        sort = "state"
+        if event.kind in ("progress", "preview", "text", "part"):
+            sort = event.kind + event.output
+        if event.final and self._continued():
+            sort = "end"  # and not in the place of a `running`, which says that all begins anew
         if event.kind in ("queued", "running"):
             self._latest.clear()  # a new attempt makes the old one's progress void
         older = self._latest.pop(sort, None)
-        if older is not None and event.kind == "text":
-            event = replace(event, text=older.text + event.text)
+        if older is not None and event.kind in ("text", "part"):
+            event = replace(event, text=older.text + event.text, parts=(*older.parts, *event.parts))
         self._latest[sort] = event
+
+    def _continued(self) -> bool:
+        return any(event.kind in ("text", "part") for event in self._latest.values())
 
     def take(self) -> JobEvent | None:
         """Remove and return the oldest event."""

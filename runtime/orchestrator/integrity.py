@@ -30,14 +30,19 @@ def _check_live(life: Lifecycle, job: Job) -> None:
     for key in job.waiting:
         assert life.jobs[key].live, f"job {job.key} waits for {key}, which has ended"
         assert job.key in life.jobs[key].dependants
+    for key in job.following:
+        assert life.jobs[key].task is not None, f"job {job.key} follows {key}, which does not run"
+        assert job.key in life.jobs[key].dependants
+    assert not job.waiting & job.following
     for key in job.dependants:
         assert life.jobs[key].live, f"job {key} has ended, yet depends on {job.key}"
-        assert job.key in life.jobs[key].waiting
+        assert job.key in life.jobs[key].waiting | life.jobs[key].following
     places = [bool(job.waiting), job.key in life.dispatcher.ready, job.task is not None]
     assert sum(places) == 1, f"job {job.key} is in {sum(places)} places, not in one"
 
 
 def _check_finished(life: Lifecycle, job: Job) -> None:
-    assert not (job.waiting or job.dependants or job.subscribers or job.task or job.stopping)
+    assert not (job.waiting or job.following or job.dependants or job.subscribers)
+    assert not (job.task or job.stopping or job.parts)
     held, retired = life.leases.holds(job.key), job.key in life.retired
     assert held is not retired, f"finished job {job.key}: held {held}, ageing {retired}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..protocol.frames import Frame
 from ..protocol.messages import JobEvent
 from .events import News, Subscription
 from .keys import Plan
@@ -28,7 +29,9 @@ class Job:
     Attributes:
         client: whose share the work counts towards.
         waiting: keys of the jobs whose results this one waits for.
-        dependants: keys of the jobs that wait for this one's results.
+        following: keys of the running jobs whose outputs this one takes part by part.
+        dependants: keys of the jobs that wait for this one's results, or follow it.
+        parts: what its attempt has told of its streamed outputs so far.
         task: the attempt that is with the engine.
         stopping: the engine was told to cancel the attempt.
         losses: times an engine died with it, or could not start for it.
@@ -42,7 +45,9 @@ class Job:
     previews: bool = False
     state: JobState = "queued"
     waiting: set[str] = field(default_factory=set)
+    following: set[str] = field(default_factory=set)
     dependants: set[str] = field(default_factory=set)
+    parts: dict[str, list[Frame]] = field(default_factory=dict)
     task: str | None = None
     stopping: bool = False
     losses: int = 0
@@ -61,6 +66,19 @@ class Job:
     def live(self) -> bool:
         """Whether it has not ended."""
         return bool(LEGAL[self.state])
+
+    def takes(self, parent: Plan) -> dict[str, str]:
+        """The inputs that come from another plan, to the outputs of it that they take."""
+        found = self.plan.parents.items()
+        return {name: output for name, (plan, output) in found if plan.key == parent.key}
+
+    def can_follow(self, parent: Job) -> bool:
+        """Whether it can take what it needs of a running job part by part."""
+        if parent.task is None or parent.state != "running":
+            return False
+        edges = self.takes(parent.plan).items()
+        stage, source = self.plan.stage, parent.plan.stage
+        return all(name in stage.follows and output in source.streams for name, output in edges)
 
     def move(self, state: JobState) -> None:
         """Change state.

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..engine.core import EngineEvent
 from ..executor.executor import Executor
+from ..models.stage import PORTABLE
 from ..protocol.errors import (
     DependencyFailed,
     EngineLost,
@@ -118,6 +119,10 @@ class Lifecycle:
         if event.kind == "started":
             job.move("running")
             job.publish(JobEvent(job.key, "running"))
+            self._let_follow(job)
+            self.settle()
+        elif event.kind == "part":
+            self._pass_on(job, event)
         elif event.kind in ("progress", "preview"):
             self._report(job, event)
         elif event.kind == "text":
@@ -146,6 +151,22 @@ class Lifecycle:
         else:
             self.batches[event.batch] += 1
             job.publish(JobEvent(job.key, "progress", **facts))
+
+    def _pass_on(self, job: Job, event: EngineEvent) -> None:
+        """Give parts of a job's outputs to the jobs and clients that follow it."""
+        followers = [self.jobs[key] for key in job.dependants]
+        for output, part in event.outputs.items():
+            job.parts.setdefault(output, []).append(part)
+            for follower in followers:
+                self._feed(follower, job, output, part)
+            if job.plan.stage.outputs[output] in PORTABLE:
+                job.publish(JobEvent(job.key, "part", output=output, parts=(part,)))
+
+    def _feed(self, follower: Job, job: Job, output: str, part: Frame | None) -> None:
+        if job.key in follower.following:
+            for name, taken in follower.takes(job.plan).items():
+                if taken == output:
+                    self.dispatcher.feed(follower, name, part)
 
     def _report_text(self, job: Job, event: EngineEvent) -> None:
         job.publish(JobEvent(job.key, "text", text=event.text))
@@ -213,29 +234,59 @@ class Lifecycle:
         """End a job, for good: its one final event, and the jobs around it."""
         job.move(kind)  # type: ignore[arg-type]  # final kinds of events are states
         self.dispatcher.withdraw(job)
+        self.dispatcher.abandon(job)
         self.finished[kind] += 1
-        for key in job.waiting:
+        for key in (*job.waiting, *job.following):
             self.jobs[key].dependants.discard(job.key)
             self._to_review.append(key)
         job.waiting.clear()
+        job.following.clear()
+        job.parts.clear()
         dependants = [self.jobs[key] for key in job.dependants]
         job.dependants.clear()
         for dependant in dependants:
-            dependant.waiting.discard(job.key)
-            if error is not None:
-                self._to_fail.append((dependant, error))
-            elif not dependant.waiting:
-                self._to_advance.append(dependant)
+            self._tell_dependant(dependant, job, error)
         job.publish(JobEvent(job.key, kind, outputs=outputs, error=error))
         self._to_review.append(job.key)
+
+    def _tell_dependant(self, dependant: Job, job: Job, error: OmniStageError | None) -> None:
+        """Let a job know that one it waited for, or followed, has ended."""
+        if error is not None:
+            self._to_fail.append((dependant, error))
+        elif dependant.task is not None:
+            for output in job.plan.stage.streams:
+                self._feed(dependant, job, output, None)
+        dependant.waiting.discard(job.key)
+        dependant.following.discard(job.key)
+        if error is None and not dependant.waiting:
+            self._to_advance.append(dependant)
 
     # steps on the way
 
     def _requeue(self, job: Job) -> None:
+        """Begin an attempt anew; what followed the last one begins anew with it."""
+        job.parts.clear()
+        for follower in [self.jobs[key] for key in job.dependants]:
+            if job.key in follower.following:
+                follower.following.discard(job.key)
+                follower.waiting.add(job.key)
+                self.dispatcher.withdraw(follower)
+                self.dispatcher.abandon(follower)
+                self._requeue(follower)
+                self._to_review.append(follower.key)
         if job.state == "running":
             job.move("queued")
             job.publish(JobEvent(job.key, "queued"))
         self._to_advance.append(job)
+
+    def _let_follow(self, job: Job) -> None:
+        """Start the jobs that need not wait for the end of one that has begun."""
+        for follower in [self.jobs[key] for key in job.dependants]:
+            if job.key in follower.waiting and follower.can_follow(job):
+                follower.waiting.discard(job.key)
+                follower.following.add(job.key)
+                if not follower.waiting:
+                    self._to_advance.append(follower)
 
     def _advance(self, job: Job) -> None:
         """Offer a queued job to the dispatcher, or have it wait for what it needs."""
@@ -245,7 +296,7 @@ class Lifecycle:
         if gone:
             self._fail(job, missing_blobs(gone))
             return
-        missing = [plan for plan in job.plan.needs() if not self.store.has_result(plan.key)]
+        missing = [plan for plan in job.plan.needs() if not self._is_at_hand(job, plan)]
         if not missing:
             self.dispatcher.offer(job)
             return
@@ -256,13 +307,18 @@ class Lifecycle:
         job.has_waited = True
         for plan in missing:
             self._wait_for(job, plan)
+        if not job.waiting:
+            self.dispatcher.offer(job)
+
+    def _is_at_hand(self, job: Job, plan: Plan) -> bool:
+        return plan.key in job.following or self.store.has_result(plan.key)
 
     def _wait_for(self, job: Job, plan: Plan) -> None:
         parent = self.jobs.get(plan.key)
         if parent is None or not parent.live:
             parent = self.begin(plan, client=job.client, priority=job.priority, previews=False)
         parent.dependants.add(job.key)
-        job.waiting.add(parent.key)
+        (job.following if job.can_follow(parent) else job.waiting).add(parent.key)
 
     def _start_due(self) -> None:
         for job in self.dispatcher.due():
@@ -271,11 +327,22 @@ class Lifecycle:
                 self.dispatcher.withdraw(job)
                 self._to_advance.append(job)
             else:
-                self.dispatcher.start(job, inputs)
+                self._start(job, inputs)
+
+    def _start(self, job: Job, inputs: dict[str, Frame]) -> None:
+        followed = [name for name in job.plan.parents if name not in inputs]
+        self.dispatcher.start(job, inputs, followed)
+        for name in followed:
+            plan, output = job.plan.parents[name]
+            for part in self.jobs[plan.key].parts.get(output, ()):
+                self.dispatcher.feed(job, name, part)
 
     def _inputs(self, job: Job) -> dict[str, Frame] | None:
+        """A job's inputs but for those it follows; None if one is gone."""
         found: dict[str, Frame] = {}
         for name, (plan, output) in job.plan.parents.items():
+            if plan.key in job.following:
+                continue
             result = self.store.result(plan.key)
             if result is None:
                 return None

@@ -196,3 +196,24 @@ def _read_tensor(name: str, entry: Any, body: memoryview, expected: int) -> tupl
         return Tensor(np.frombuffer(body[start:end], dtype).reshape(shape), tag), end
     except ValueError as error:  # more or larger dimensions than numpy has
         raise ProtocolError(f"Tensor {name!r}: its shape is impossible: {error}") from error
+
+
+def merge_frames(frames: Mapping[str, Frame]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Named frames as JSON plus numbered tensors, so that they fit into one frame."""
+    heads: dict[str, Any] = {}
+    tensors: dict[str, Tensor] = {}
+    for name, frame in frames.items():
+        numbers = {}
+        for tensor_name, tensor in frame.tensors.items():
+            numbers[tensor_name] = str(len(tensors))
+            tensors[numbers[tensor_name]] = tensor
+        heads[name] = {"header": dict(frame.header), "tensors": numbers}
+    return heads, tensors
+
+
+def split_frames(heads: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Frame]:
+    """The inverse of `merge_frames`."""
+    return {
+        name: Frame(head["header"], {k: tensors[number] for k, number in head["tensors"].items()})
+        for name, head in heads.items()
+    }

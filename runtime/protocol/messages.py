@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from .errors import OmniStageError, ProtocolError
+from .frames import Frame, Tensor, merge_frames, split_frames
 from .recipe import Recipe, take_fields
 
 EventKind = Literal[
-    "queued", "running", "progress", "preview", "text", "done", "failed", "cancelled"
+    "queued", "running", "progress", "preview", "text", "part", "done", "failed", "cancelled"
 ]
 FINAL_KINDS: frozenset[str] = frozenset({"done", "failed", "cancelled"})
 
@@ -97,6 +100,8 @@ class JobEvent:
         batch: how many requests shared the last forward pass.
         text: what was written since the last `text` event (text). It begins anew after
             `queued` or `running`: another attempt writes it again.
+        output, parts: what was made of an output since the last such event (part), as frames
+            like the whole; they travel in the frame. It begins anew as `text` does.
         outputs: names of the results (done).
         error: why (failed).
         image: a JPEG or PNG (preview); travels as the frame's tensor `image`.
@@ -108,6 +113,8 @@ class JobEvent:
     total: int = 0
     batch: int = 0
     text: str = ""
+    output: str = ""
+    parts: tuple[Frame, ...] = field(default=(), repr=False)
     outputs: tuple[str, ...] = ()
     error: OmniStageError | None = None
     image: bytes | None = field(default=None, repr=False)
@@ -118,20 +125,43 @@ class JobEvent:
         return self.kind in FINAL_KINDS
 
     def to_json(self) -> dict[str, Any]:
-        """Wire form, without the image."""
+        """Wire form, without the image and the parts."""
         body: dict[str, Any] = {"key": self.key, "kind": self.kind}
         if self.kind in ("progress", "preview"):
             body |= {"step": self.step, "total": self.total, "batch": self.batch}
         if self.text:
             body["text"] = self.text
+        if self.output:
+            body["output"] = self.output
         if self.outputs:
             body["outputs"] = list(self.outputs)
         if self.error is not None:
             body["error"] = self.error.to_json()
         return body
 
+    def to_frame(self) -> Frame | None:
+        """Wire form of an event with an image or parts; None: its JSON is all of it."""
+        if self.image is not None:
+            return Frame(self.to_json(), {"image": Tensor.of(np.frombuffer(self.image, np.uint8))})
+        if not self.parts:
+            return None
+        heads, tensors = merge_frames({str(i): part for i, part in enumerate(self.parts)})
+        return Frame({**self.to_json(), "parts": heads}, tensors)
+
     @classmethod
-    def from_json(cls, body: Any, image: bytes | None = None) -> JobEvent:
+    def from_frame(cls, frame: Frame) -> JobEvent:
+        """The inverse of `to_frame`."""
+        body = dict(frame.header)
+        image = frame.tensors.get("image")
+        parts = split_frames(body.get("parts", {}), frame.tensors)
+        return cls.from_json(
+            body, None if image is None else image.array.tobytes(), tuple(parts.values())
+        )
+
+    @classmethod
+    def from_json(
+        cls, body: Any, image: bytes | None = None, parts: tuple[Frame, ...] = ()
+    ) -> JobEvent:
         """Read the wire form."""
         if not isinstance(body, dict) or "key" not in body or "kind" not in body:
             raise ProtocolError("An event must be a JSON object with `key` and `kind`.")
@@ -143,6 +173,8 @@ class JobEvent:
             total=body.get("total", 0),
             batch=body.get("batch", 0),
             text=body.get("text", ""),
+            output=body.get("output", ""),
+            parts=parts,
             outputs=tuple(body.get("outputs", ())),
             error=None if error is None else OmniStageError.from_json(error),
             image=image,

@@ -1,4 +1,4 @@
-"""The event stream of a job over WebSocket: text for events, a frame for each preview."""
+"""The event stream of a job over WebSocket: text, or a frame where there is a preview or a part."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-import numpy as np
 from aiohttp import WSCloseCode, web
 
 from ..orchestrator.events import Subscription
-from ..protocol.frames import Frame, Tensor
-from ..protocol.messages import JobEvent
 from .services import SERVICES, Services
 
 _HEARTBEAT_S = 20.0
@@ -53,10 +50,11 @@ async def _send(socket: web.WebSocketResponse, subscription: Subscription) -> No
     """Send as fast as the reader reads; what it is too slow for is coalesced meanwhile."""
     with contextlib.suppress(ConnectionError):
         async for event in subscription:
-            if event.image is None:
+            frame = event.to_frame()
+            if frame is None:
                 await socket.send_json(event.to_json())
             else:
-                await socket.send_bytes(_preview_frame(event, event.image))
+                await socket.send_bytes(frame.encode())
 
 
 async def _until_closed(socket: web.WebSocketResponse) -> None:
@@ -82,7 +80,3 @@ async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _preview_frame(event: JobEvent, image: bytes) -> bytes:
-    return Frame(event.to_json(), {"image": Tensor.of(np.frombuffer(image, np.uint8))}).encode()

@@ -18,7 +18,15 @@ from omnistage.runtime.engine.core import EngineEvent
 from omnistage.runtime.protocol.errors import JobFailed
 from omnistage.runtime.protocol.frames import Frame, Tensor
 
-KINDS = {"encode": "conditioning", "sample": "latent", "decode": "images", "load": "latent"}
+KINDS = {
+    "encode": ("conditioning",),
+    "sample": ("latent",),
+    "decode": ("images",),
+    "load": ("latent",),
+    "think": ("hidden", "text"),
+    "talk": ("codes",),
+    "sound": ("audio",),
+}
 JPEG = b"\xff\xd8 a picture \xff\xd9"
 
 
@@ -34,6 +42,7 @@ class FakeCore:
         self.step_s = step_s
         self.tasks = {}
         self.steps = {}
+        self.fed = {}
         self.cancels = set()
         self.forwards = 0
 
@@ -41,6 +50,11 @@ class FakeCore:
         assert task.id not in self.tasks
         self.tasks[task.id] = task
         self.steps[task.id] = -1
+
+    def feed(self, task, name, part):
+        if task in self.tasks:
+            assert name in self.tasks[task].followed
+            self.fed.setdefault(task, []).append(part)
 
     def cancel(self, task):
         if task in self.tasks:
@@ -68,6 +82,9 @@ class FakeCore:
         assert self.tasks.keys() == self.steps.keys() >= self.cancels
 
     def _step(self, task, batch):
+        """A task that follows inputs tells each part of them as a part of its own, and ends."""
+        if task.followed:
+            return self._follow(task)
         self.steps[task.id] += 1
         step, total = self.steps[task.id], task.params["steps"]
         if step == 0:
@@ -81,6 +98,14 @@ class FakeCore:
         if task.previews:
             events.append(EngineEvent(task.id, "preview", image=JPEG, **facts))
         if step == total:
+            events.append(self._end(task.id, "done", outputs=result_of(task)))
+        return events
+
+    def _follow(self, task):
+        fed = self.fed.pop(task.id, [])
+        kind = KINDS[task.stage][0]
+        events = [EngineEvent(task.id, "part", outputs={kind: part}) for part in fed if part]
+        if None in fed:
             events.append(self._end(task.id, "done", outputs=result_of(task)))
         return events
 
@@ -108,7 +133,7 @@ def result_of(task):
     seed = sha256(json.dumps([task.stage, dict(task.params), inputs], sort_keys=True).encode())
     values = np.frombuffer(seed.digest(), np.uint8)
     x = np.resize(values, task.params["size"]).astype(np.float32) / 255
-    kind = KINDS[task.stage]
-    if kind == "images":
+    if task.stage == "decode":
         x = np.resize(values, (2, 4, 4, 3)).astype(np.float32) / 255
-    return {kind: Frame({"kind": kind}, {"images" if kind == "images" else "x": Tensor.of(x)})}
+        return {"images": Frame({"kind": "images"}, {"images": Tensor.of(x)})}
+    return {kind: Frame({"kind": kind}, {"x": Tensor.of(x)}) for kind in KINDS[task.stage]}

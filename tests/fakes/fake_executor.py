@@ -2,6 +2,7 @@
 
 from omnistage.runtime.engine.core import EngineEvent
 from omnistage.runtime.protocol.errors import JobFailed
+from omnistage.runtime.protocol.frames import Frame
 
 from .fake_core import result_of
 
@@ -14,6 +15,7 @@ class FakeExecutor:
         self.tasks = {}
         self.cancelled = []
         self.started = set()
+        self.fed = {}
 
     def listen(self, listener):
         self.listener = listener
@@ -27,6 +29,12 @@ class FakeExecutor:
     def submit(self, task):
         assert task.id not in self.tasks
         self.tasks[task.id] = task
+
+    def feed(self, task, name, part):
+        assert name in self.tasks[task].followed
+        fed = self.fed.setdefault((task, name), [])
+        assert None not in fed, "fed after the end"
+        fed.append(part)
 
     def cancel(self, task):
         assert task in self.tasks, "cancelled what was never submitted, or has ended"
@@ -50,6 +58,10 @@ class FakeExecutor:
 
     def write(self, task, text):
         self.listener.on_event(EngineEvent(task.id, "text", text=text))
+
+    def part(self, task, output, value):
+        part = Frame({"kind": output, "value": value})
+        self.listener.on_event(EngineEvent(task.id, "part", outputs={output: part}))
 
     def preview(self, task, step):
         event = EngineEvent(task.id, "preview", step=step, total=9, image=b"jpeg")

@@ -26,6 +26,29 @@ GRAPH = StageGraph.of(
     ),
     Stage("decode", FakeParams, inputs={"latent": "latent"}, outputs={"images": "images"}),
     Stage("load", FakeParams, inputs={"images": "images"}, outputs={"latent": "latent"}),
+    Stage(
+        "think",
+        FakeParams,
+        outputs={"hidden": "hidden", "text": "text"},
+        streams=frozenset({"hidden"}),
+    ),
+    Stage(
+        "talk",
+        FakeParams,
+        inputs={"hidden": "hidden", "latent": "latent"},
+        optional=frozenset({"latent"}),
+        outputs={"codes": "codes"},
+        streams=frozenset({"codes"}),
+        follows=frozenset({"hidden"}),
+    ),
+    Stage(
+        "sound",
+        FakeParams,
+        inputs={"codes": "codes"},
+        outputs={"audio": "audio"},
+        streams=frozenset({"audio"}),
+        follows=frozenset({"codes"}),
+    ),
 )
 
 

@@ -37,6 +37,15 @@ class Listener:
         return kind in ("done", "failed", "cancelled")
 
 
-def task(name="t", stage="encode", inputs=None, previews=False, engine="diffusion", **params):
+def task(
+    name="t",
+    stage="encode",
+    inputs=None,
+    previews=False,
+    engine="diffusion",
+    followed=(),
+    **params,
+):
     params = {"text": "a", "steps": 1, "size": 16, "trouble": "", **params}
-    return StageTask(name, "fake", stage, params, inputs or {}, engine, "client", 3, previews)
+    inputs = inputs or {}
+    return StageTask(name, "fake", stage, params, inputs, engine, "client", 3, previews, followed)

@@ -25,6 +25,24 @@ def chain(text="a", **params):
     return decode(sample(encode(text), **params))
 
 
+def think(text="a", output="hidden", **params):
+    return handle_of(JobSpec.make("fake", "think", {"text": text, **params}, {}), output)
+
+
+def talk(hidden, latent=None, **params):
+    given = {"hidden": hidden} | ({"latent": latent} if latent else {})
+    return _after("talk", "codes", given, "fake", params)
+
+
+def sound(codes, **params):
+    return _after("sound", "audio", {"codes": codes}, "fake", params)
+
+
+def speech(text="a", **params):
+    """think -> talk -> sound."""
+    return sound(talk(think(text)), **params)
+
+
 def load(upload, model="fake", **params):
     digest, data = upload
     spec = JobSpec.make(model, "load", params, {"images": Blob(digest)})

@@ -14,6 +14,7 @@ import torch
 from ...models.program import LoadedModel
 from ...models.wire import to_bundle, to_frame
 from ...protocol.errors import JobFailed, ModelLoadFailed, OmniStageError
+from ...protocol.frames import Frame
 from ..core import EngineEvent, StageTask
 from .batch import Batch, pick
 from .call import ModuleCall
@@ -54,6 +55,7 @@ class DiffusionEngine:
         self._models: dict[str, LoadedModel] = {}
         self._arrivals: dict[str, tuple[StageTask, float]] = {}
         self._requests: dict[str, Request] = {}
+        self._parts: dict[str, list[tuple[str, Frame | None]]] = {}
         self._cancels: set[str] = set()
         self._events: list[EngineEvent] = []
         self._costs = CostModel()
@@ -67,6 +69,11 @@ class DiffusionEngine:
         """See `EngineCore.submit`."""
         self._arrivals[task.id] = (task, self._clock())
 
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """See `EngineCore.feed`."""
+        if task in self._arrivals or task in self._requests:
+            self._parts.setdefault(task, []).append((name, part))
+
     def cancel(self, task: str) -> None:
         """See `EngineCore.cancel`."""
         if task in self._arrivals or task in self._requests:
@@ -75,7 +82,9 @@ class DiffusionEngine:
     @property
     def busy(self) -> bool:
         """See `EngineCore.busy`."""
-        return bool(self._arrivals or self._requests or self._cancels)
+        if self._arrivals or self._cancels or self._parts:
+            return True
+        return not all(request.idle for request in self._requests.values())
 
     def step(self) -> list[EngineEvent]:
         """See `EngineCore.step`: one forward pass, or one model load."""
@@ -83,6 +92,7 @@ class DiffusionEngine:
             self._apply_cancels()
             if not self._load_missing_model():
                 self._admit()
+                self._hand_over_parts()
                 self._forward()
         events, self._events = self._events, []
         return events
@@ -109,7 +119,7 @@ class DiffusionEngine:
         for name, request in self._requests.items():
             assert request.task.id == name
             assert not request.finished, f"{name} has ended but is still in the table"
-            assert request.pending, f"{name} waits for nothing"
+            assert request.pending or request.hungry, f"{name} waits for nothing"
             assert all(call.request is request for call in request.pending)
 
     # admitting
@@ -151,6 +161,19 @@ class DiffusionEngine:
             inputs = {n: to_bundle(frame, self._device) for n, frame in task.inputs.items()}
             self._requests[task.id] = request
             self._advance(request, partial(request.start, inputs))
+
+    def _hand_over_parts(self) -> None:
+        """Give parts to their requests, and resume those that waited for them."""
+        parts, self._parts = self._parts, {}
+        for name, fed in parts.items():
+            request = self._requests.get(name)
+            if request is None:
+                continue
+            for input_name, part in fed:
+                bundle = None if part is None else to_bundle(part, self._device)
+                request.feed(input_name, bundle)
+            if request.idle:
+                self._advance(request, request.resume)
 
     def _apply_cancels(self) -> None:
         cancels, self._cancels = self._cancels, set()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import greenlet
 
 from ...models.program import Bundle, LoadedModel, enter_stage
+from ...models.wire import to_frame
 from ..core import EngineEvent, StageTask
 from .call import ModuleCall, PendingTensor, bind
 from .collate import collator_for
@@ -26,6 +28,7 @@ class Request:
 
     Attributes:
         pending: calls the request waits for; empty while it runs.
+        hungry: it waits for the next part of an input.
         step, total: denoising steps finished, of how many; 0 before they are known.
         arrived_s: engine clock at submission.
         batch: requests in the last forward this request had a part in.
@@ -53,6 +56,9 @@ class Request:
         self.served_s = 0.0
         self.preview_due_s = 0.0
         self.events: list[EngineEvent] = []
+        self.hungry = False
+        self._inputs: Mapping[str, Bundle] = {}
+        self._parts: dict[str, deque[Bundle | None]] = {name: deque() for name in task.followed}
         self._proxies: dict[str, ModuleProxy] = {}
         self._coroutine = greenlet.greenlet(self._run)
 
@@ -77,6 +83,26 @@ class Request:
             )
         )
 
+    def parts(self, name: str) -> Iterator[Bundle]:
+        """See `StageContext.parts`."""
+        if name not in self._parts:
+            yield self._inputs[name]
+            return
+        queue = self._parts[name]
+        while True:
+            while not queue:
+                self.hungry = True
+                self.wait()
+            part = queue.popleft()
+            if part is None:
+                return
+            yield part
+
+    def emit(self, **outputs: Bundle) -> None:
+        """See `StageContext.emit`."""
+        frames = {name: to_frame(bundle) for name, bundle in outputs.items()}
+        self.events.append(EngineEvent(self.task.id, "part", outputs=frames))
+
     # what the proxies do
 
     def call(
@@ -99,6 +125,11 @@ class Request:
     # what the engine does
 
     @property
+    def idle(self) -> bool:
+        """Whether only another part of an input can make it go on."""
+        return self.hungry and not self.pending
+
+    @property
     def finished(self) -> bool:
         """Whether the program has ended."""
         return bool(self._coroutine.dead)
@@ -107,9 +138,13 @@ class Request:
         """Run the program up to its first suspension."""
         self._coroutine.switch(inputs)
 
+    def feed(self, name: str, part: Bundle | None) -> None:
+        """Put in the next part of an input; None: that was all."""
+        self._parts[name].append(part)
+
     def resume(self) -> None:
-        """Go on after all pending calls ran."""
-        self.pending = []
+        """Go on after all pending calls ran, or a part came."""
+        self.pending, self.hungry = [], False
         self._coroutine.switch()
 
     def cancel(self) -> None:
@@ -127,6 +162,7 @@ class Request:
 
     def _run(self, inputs: Mapping[str, Bundle]) -> None:
         enter_stage(self)
+        self._inputs = inputs
         try:
             program = self.model.programs[self.task.stage]
             self._outputs = program(self, self.task.params, inputs)

@@ -47,6 +47,19 @@ def halve(
     return {"x": Bundle({"x": x}, {"kind": "toy"})}
 
 
+def follow(
+    context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
+) -> dict[str, Bundle]:
+    """Halves what comes, part by part, with a deferred call open while it waits."""
+    layer, done = context.module("layer"), []
+    (early,) = layer(torch.ones(1, 4), return_dict=False)
+    for part in context.parts("x"):
+        (half,) = layer(part.tensors["x"], return_dict=False)
+        done.append(half + early * 0)
+        context.emit(x=Bundle({"x": done[-1]}, {"kind": "toy"}))
+    return {"x": Bundle({"x": torch.cat(done)}, {"kind": "toy"})}
+
+
 def broken(
     context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
 ) -> dict[str, Bundle]:
@@ -63,7 +76,7 @@ def toy_engine(
     model = LoadedModel(
         modules={"layer": module},
         specs={("layer", "__call__"): SPEC},
-        programs={"halve": halve, "broken": broken},
+        programs={"halve": halve, "follow": follow, "broken": broken},
         denoiser=("layer", "__call__"),
     )
     settings.setdefault("profile", False)

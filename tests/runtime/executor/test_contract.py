@@ -193,3 +193,17 @@ async def test_the_engine_process_ends_with_its_socket_even_while_it_computes(ho
     await executor.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_parts_of_an_input_come_in_order_and_unharmed(host):
+    executor, listener = await host.start()
+    executor.submit(task(stage="talk", followed=("hidden",)))
+    sent = [Frame({"n": n}, {"x": Tensor.of(np.arange(n, dtype=np.int64))}) for n in (3, 0, 2)]
+    for part in (*sent, None):
+        executor.feed("t", "hidden", part)
+    executor.feed("unknown", "hidden", sent[0])
+    assert await listener.end_of("t") == "done"
+    received = [e.outputs["codes"] for e in listener.events if e.kind == "part"]
+    assert [part.header for part in received] == [part.header for part in sent]
+    for part, original in zip(received, sent, strict=True):
+        assert (part.tensors["x"].array == original.tensors["x"].array).all()

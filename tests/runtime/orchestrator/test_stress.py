@@ -4,7 +4,17 @@ import pytest
 
 from omnistage.runtime.orchestrator.lifecycle import Limits
 from omnistage.runtime.protocol.errors import MissingBlobs, QueueFull
-from omnistage.tests.fakes.recipes import chain, encode, load, request, sample, upload_of
+from omnistage.tests.fakes.recipes import (
+    chain,
+    encode,
+    load,
+    request,
+    sample,
+    speech,
+    talk,
+    think,
+    upload_of,
+)
 from omnistage.tests.runtime.orchestrator.rig import Rig
 
 UPLOADS = [upload_of(i / 4, size=30) for i in range(4)]
@@ -32,7 +42,14 @@ class Stress:
         text = self.random.choice("abcdef")
         upload = self.random.choice(UPLOADS)
         return self.random.choice(
-            [encode(text), sample(encode(text)), chain(text), sample(encode(text), load(upload))]
+            [
+                encode(text),
+                sample(encode(text)),
+                chain(text),
+                sample(encode(text), load(upload)),
+                speech(text),
+                talk(think(text), sample(encode(text))),
+            ]
         )
 
     def submit(self):
