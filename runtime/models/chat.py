@@ -56,6 +56,11 @@ class ThinkerParams(Params):
         max_length=64,
         description="Layers whose hidden states are kept; 0: embeddings, -1: the last.",
     )
+    answer: str = Field(
+        "",
+        max_length=MAX_TEXT,
+        description="The answer, if there is one already: it is read instead of written.",
+    )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="Seed of the choices.")
 
     @field_validator("stop")

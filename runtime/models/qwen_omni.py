@@ -77,31 +77,8 @@ class QwenOmni(Chat):
         voices = voices_of(checkpoint.index, checkpoint.folder)
         if not voices or not checkpoint.index.get("enable_audio_output", True):
             return StageGraph.of(thinker)
-        layers = list(talker_layers(checkpoint.index))
-        return StageGraph.of(
-            replace(
-                thinker,
-                params=_with_default(thinker.params, "hidden_layers", layers),
-                streams=frozenset({"hidden"}),
-            ),
-            Stage(
-                "talker",
-                _with_voices(voices),
-                inputs={"hidden": "hidden"},
-                outputs={"codes": "codes"},
-                engines=("ar",),
-                streams=frozenset({"codes"}),
-                follows=frozenset({"hidden"}),
-            ),
-            Stage(
-                "codec_decode",
-                CodecParams if is_qwen3(checkpoint.index) else Token2WavParams,
-                inputs={"codes": "codes"},
-                outputs={"audio": "audio"},
-                streams=frozenset({"audio"}),
-                follows=frozenset({"codes"}),
-            ),
-        )
+        codec = CodecParams if is_qwen3(checkpoint.index) else Token2WavParams
+        return speaking(thinker, voices, talker_layers(checkpoint.index), codec)
 
     def ar_stage(self, checkpoint: Checkpoint, stage: str) -> ARStage:
         """See `Family.ar_stage`."""
@@ -116,6 +93,43 @@ class QwenOmni(Chat):
         from .codec import load
 
         return load(checkpoint, dtype=dtype, device=device)
+
+
+def speaking(
+    thinker: Stage, voices: tuple[str, ...], layers: tuple[int, ...], codec: type[CodecParams]
+) -> StageGraph:
+    """The graph of a model that speaks.
+
+    Args:
+        thinker: as that of a model that does not.
+        voices: names in lower case, the usual one first.
+        layers: the Thinker's that the Talker reads.
+        codec: parameters of the codec.
+    """
+    return StageGraph.of(
+        replace(
+            thinker,
+            params=_with_default(thinker.params, "hidden_layers", list(layers)),
+            streams=frozenset({"hidden"}),
+        ),
+        Stage(
+            "talker",
+            _with_voices(voices),
+            inputs={"hidden": "hidden"},
+            outputs={"codes": "codes"},
+            engines=("ar",),
+            streams=frozenset({"codes"}),
+            follows=frozenset({"hidden"}),
+        ),
+        Stage(
+            "codec_decode",
+            codec,
+            inputs={"codes": "codes"},
+            outputs={"audio": "audio"},
+            streams=frozenset({"audio"}),
+            follows=frozenset({"codes"}),
+        ),
+    )
 
 
 def is_qwen3(config: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from .engines import build_engines
 from .errors import errors_as_json, mark_protocol
 from .events import close_all, job_events
 from .guard import guard
-from .openai import chat
+from .openai import chat, speech
 from .openai.errors import errors_as_openai
 from .services import SERVICES, Services
 from .shelf import ModelShelf
@@ -81,6 +81,7 @@ def build_app(services: Services) -> web.Application:
             web.delete("/v1/leases/{owner}", leases.release),
             web.delete("/v1/engines/{engine}", unload),
             web.post("/v1/chat/completions", chat.complete),
+            web.post("/v1/audio/speech", speech.speak),
         ]
     )
     return app

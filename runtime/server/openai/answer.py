@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ class Answer:
     Attributes:
         finish_reason: `stop` or `length`.
         cached_tokens: those of the prompt that were known from an earlier one.
+        sound: the answer as it is said, the bytes of a file; None: it is only written.
     """
 
     text: str
@@ -25,12 +27,13 @@ class Answer:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    sound: bytes | None = None
 
     @classmethod
     def of(cls, frame: Frame) -> Answer:
         """Read the thinker's output `text`."""
         head = frame.header
-        return cls(**{name: head[name] for name in cls.__slots__})
+        return cls(**{name: head[name] for name in cls.__slots__ if name != "sound"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Completion:
         choices = [
             {
                 "index": i,
-                "message": {"role": "assistant", "content": answer.text, "refusal": None},
+                "message": {"role": "assistant", "refusal": None, **_said(answer)},
                 "finish_reason": answer.finish_reason,
                 "logprobs": None,
             }
@@ -72,6 +75,23 @@ class Completion:
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created_s, "model": self.model}
+
+
+def sound_id() -> str:
+    """A name for what is said in one choice."""
+    return f"audio_{uuid.uuid4().hex}"
+
+
+def _said(answer: Answer) -> dict[str, Any]:
+    if answer.sound is None:
+        return {"content": answer.text}
+    audio = {
+        "id": sound_id(),
+        "data": base64.b64encode(answer.sound).decode(),
+        "expires_at": int(time.time()),  # nothing is kept that the id could stand for
+        "transcript": answer.text,
+    }
+    return {"content": None, "audio": audio}
 
 
 def _usage(answers: Sequence[Answer]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -13,18 +14,19 @@ from ...orchestrator.orchestrator import Orchestrator
 from ...protocol.conversation import MediaKind
 from ...protocol.errors import InvalidRequest
 from ...protocol.frames import Frame
-from ...protocol.messages import JobEvent
 from ...protocol.recipe import Blob, JobSpec, blob_digest
 from ..body import read_body
 from ..services import SERVICES, Services
 from .answer import Answer, Completion
 from .budget import Budget
+from .choice import Choice, choice_stream
 from .errors import as_known, error_body
 from .media import MediaReader
 from .messages import read_messages
 from .request import ChatRequest
+from .sound import SoundFile
 from .stream import EventStream
-from .transcript import Transcript
+from .voice import RATE_HZ, spoken
 from .work import all_of, follow, submitted
 
 _INPUTS: Mapping[MediaKind, str] = {"image": "images", "audio": "audio", "video": "video"}
@@ -36,29 +38,42 @@ async def complete(request: web.Request) -> web.StreamResponse:
     asked, specs = await _prepared(request, services)
     client = asked.user or request.remote or "openai"
     async with submitted(services, client, specs) as keys:
+        choices = _choices(asked, keys)
         if asked.stream:
-            return await _streamed(request, asked, services.orchestrator, keys)
-        answers = await all_of(_answer(services.orchestrator, key) for key in keys)
+            return await _streamed(request, asked, services.orchestrator, choices)
+        orchestrator = services.orchestrator
+        answers = await all_of(_answer(orchestrator, asked, choice) for choice in choices)
     return web.json_response(Completion(asked.model).whole(answers))
 
 
 async def _prepared(request: web.Request, services: Services) -> tuple[ChatRequest, list[JobSpec]]:
-    """The checked request, and the job of each choice; the conversation is in the store."""
+    """The checked request, and the jobs of each choice; the conversation is in the store."""
     limit_bytes = services.config.max_body_mb << 20
     data = await read_body(request, limit_bytes)
     asked = await asyncio.to_thread(ChatRequest.parse, data)
-    thinker = _thinker(asked.model, await services.shelf.stages(asked.model))
+    stages = await services.shelf.stages(asked.model)
+    thinker = thinker_of(asked.model, stages)
     choices = [thinker.check_params(params) for params in asked.thinker_params()]
     reader = MediaReader(_media_kinds(thinker), Budget(limit_bytes))
     digest, frame = await asyncio.to_thread(_history, asked, reader)
     services.orchestrator.put_blob(digest, frame)
     inputs = {"history": Blob(digest)}
     specs = [JobSpec.make(asked.model, thinker.name, params, inputs) for params in choices]
+    if asked.audio is not None:
+        voice = asked.audio.voice
+        specs = [job for spec in specs for job in (spec, *spoken(spec, stages, voice))]
     # The messages can be large, and their place is in the store now, not in a request that waits.
     return asked.model_copy(update={"messages": []}), specs
 
 
-def _thinker(model: str, stages: Mapping[str, Stage]) -> Stage:
+def _choices(asked: ChatRequest, keys: list[str]) -> list[Choice]:
+    """The jobs of each choice, given the keys of all."""
+    if asked.audio is None:
+        return [Choice(key) for key in keys]
+    return [Choice(keys[i], keys[i + 2]) for i in range(0, len(keys), 3)]
+
+
+def thinker_of(model: str, stages: Mapping[str, Stage]) -> Stage:
     """The stage of a model that answers.
 
     Raises:
@@ -85,30 +100,35 @@ def _history(asked: ChatRequest, reader: MediaReader) -> tuple[str, Frame]:
     return blob_digest(frame.encode()), frame
 
 
-async def _answer(orchestrator: Orchestrator, key: str) -> Answer:
-    await follow(orchestrator, key)
-    return Answer.of(orchestrator.output(key, "text"))
+async def _answer(orchestrator: Orchestrator, asked: ChatRequest, choice: Choice) -> Answer:
+    await all_of(follow(orchestrator, key) for key in choice.jobs())
+    answer = Answer.of(orchestrator.output(choice.text, "text"))
+    if choice.sound is None or asked.audio is None:
+        return answer
+    sound = orchestrator.output(choice.sound, "audio").tensors["waveform"].array[0, 0]
+    file = SoundFile(asked.audio.format.removesuffix("16"), RATE_HZ)
+    return replace(answer, sound=file.write(sound) + file.end())
 
 
 async def _streamed(
-    request: web.Request, asked: ChatRequest, orchestrator: Orchestrator, keys: list[str]
+    request: web.Request, asked: ChatRequest, orchestrator: Orchestrator, choices: list[Choice]
 ) -> web.StreamResponse:
     """Stream all choices."""
     stream = EventStream(request)
     with contextlib.suppress(ConnectionError):  # the reader has gone
-        await _send_all(stream, asked, orchestrator, keys)
+        await _send_all(stream, asked, orchestrator, choices)
     return stream.response
 
 
 async def _send_all(
-    stream: EventStream, asked: ChatRequest, orchestrator: Orchestrator, keys: list[str]
+    stream: EventStream, asked: ChatRequest, orchestrator: Orchestrator, choices: list[Choice]
 ) -> None:
     """Send the stream; once it has begun, an error is an event, too."""
     completion = Completion(asked.model)
     try:
         answers = await all_of(
-            _ChoiceStream(stream, completion, index).run(orchestrator, key)
-            for index, key in enumerate(keys)
+            choice_stream(stream, completion, index, choice).run(orchestrator)
+            for index, choice in enumerate(choices)
         )
         if asked.include_usage:
             await stream.send(completion.usage_chunk(answers))
@@ -119,32 +139,3 @@ async def _send_all(
         if not stream.response.prepared:
             raise
         await stream.send(error_body(as_known(error)))
-
-
-class _ChoiceStream:
-    """One choice of a stream."""
-
-    def __init__(self, stream: EventStream, completion: Completion, index: int) -> None:
-        self._stream = stream
-        self._completion = completion
-        self._index = index
-        self._transcript = Transcript()
-        self._role = {"role": "assistant"}
-
-    async def run(self, orchestrator: Orchestrator, key: str) -> Answer:
-        await follow(orchestrator, key, self._on_event)
-        answer = Answer.of(orchestrator.output(key, "text"))
-        await self._say(self._transcript.finish(answer.text))
-        await self._send(self._role, answer.finish_reason)
-        return answer
-
-    async def _on_event(self, event: JobEvent) -> None:
-        await self._say(self._transcript.take(event))
-
-    async def _say(self, text: str) -> None:
-        if text:
-            role, self._role = self._role, {}  # the first chunk says who speaks
-            await self._send({**role, "content": text})
-
-    async def _send(self, delta: Mapping[str, str], finish_reason: str | None = None) -> None:
-        await self._stream.send(self._completion.chunk(self._index, delta, finish_reason))

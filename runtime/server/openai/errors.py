@@ -19,7 +19,7 @@ from ...protocol.errors import (
 
 log = logging.getLogger(__name__)
 
-_PATHS = ("/v1/chat/", "/v1/models/")
+_PATHS = ("/v1/audio/", "/v1/chat/", "/v1/models/")
 _CODES = {UnknownModel.code: "model_not_found", Unauthorised.code: "invalid_api_key"}
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 # What the thinker calls its fields, as a chat request does.

@@ -36,14 +36,12 @@ _IGNORED: Final = frozenset(
     }
 )
 _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
-    "audio": (),
     "chat_template_kwargs": ({},),
     "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "logit_bias": ({},),
     "logprobs": (False,),
-    "modalities": (["text"],),
     "prediction": (),
     "presence_penalty": (0,),
     "store": (False,),
@@ -93,11 +91,19 @@ class ResponseFormat(_Checked):
         return '{"type": "object"}' if self.type == "json_object" else ""
 
 
+class SpokenAnswer(_Checked):
+    """How an answer is to be said."""
+
+    voice: str = Field(max_length=200)
+    format: Literal["wav", "aac", "mp3", "flac", "opus", "pcm16"]
+
+
 class ChatRequest(_Checked):
     """The fields of `POST /v1/chat/completions` that mean something here.
 
     `messages` are checked where they are read, see `messages`; ranges of numbers by the model's
-    own stage. What is left out, or null, is as the model has it by default.
+    own stage. What is left out, or null, is as the model has it by default. `audio` says how the
+    answer is to be said; without the modality it is only written.
     """
 
     model: str = Field(max_length=1000)
@@ -115,6 +121,8 @@ class ChatRequest(_Checked):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
+    modalities: list[Literal["text", "audio"]] | None = Field(None, min_length=1)
+    audio: SpokenAnswer | None = Field(None, validate_default=True)
     user: str | None = Field(None, max_length=200)
 
     @field_validator("stop", mode="before")
@@ -143,6 +151,19 @@ class ChatRequest(_Checked):
             raise ValueError("it goes with stream = true only")
         return options
 
+    @field_validator("audio")
+    @classmethod
+    def _as_the_modalities_say(
+        cls, audio: SpokenAnswer | None, info: ValidationInfo
+    ) -> SpokenAnswer | None:
+        if "audio" not in (info.data.get("modalities") or ()):
+            return None
+        if audio is None:
+            raise ValueError("the modality audio needs it, with voice and format")
+        if info.data.get("stream") and audio.format != "pcm16":
+            raise ValueError("its format must be pcm16 in a stream")
+        return audio
+
     @classmethod
     def parse(cls, data: bytes) -> ChatRequest:
         """Read a request's body.
@@ -151,16 +172,11 @@ class ChatRequest(_Checked):
             ProtocolError: it is no JSON object.
             InvalidRequest: names the first field that is wrong, by its path.
         """
+        given = _without_what_asks_for_nothing(json_object(data))
         try:
-            body = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise ProtocolError(f"The body is not JSON: {error}", field="body") from error
-        if not isinstance(body, dict):
-            raise ProtocolError("The body must be a JSON object.", field="body")
-        try:
-            return cls.model_validate(_without_what_asks_for_nothing(body))
+            return cls.model_validate(given)
         except ValidationError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
 
     @property
     def include_usage(self) -> bool:
@@ -212,7 +228,23 @@ def _check_asks_for_nothing(name: str, value: Any) -> None:
         raise refusal(name, "asks for what this runtime does not do", allowed)
 
 
-def _refused(error: ValidationError) -> InvalidRequest:
+def json_object(data: bytes) -> dict[str, Any]:
+    """A request's body.
+
+    Raises:
+        ProtocolError: it is no JSON object.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"The body is not JSON: {error}", field="body") from error
+    if not isinstance(body, dict):
+        raise ProtocolError("The body must be a JSON object.", field="body")
+    return body
+
+
+def refused(error: ValidationError) -> InvalidRequest:
+    """The first field that is wrong, by its path."""
     first = error.errors()[0]
     path = "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in first["loc"])[1:]
     words = first["msg"].removeprefix("Value error, ")

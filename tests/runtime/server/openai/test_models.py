@@ -9,7 +9,7 @@ from omnistage.runtime.client.client import RuntimeClient
 async def test_models_are_listed(server):
     await server.start()
     found = (await server.client.models.list()).data
-    assert [model.id for model in found] == ["omni", "words", "draws"]
+    assert [model.id for model in found] == ["omni", "words", "speaks", "draws"]
     assert {(m.object, m.created, m.owned_by) for m in found} == {("model", 0, "omnistage")}
 
 
@@ -30,5 +30,5 @@ async def test_a_model_that_is_not_there_is_not_found(server, name):
 async def test_the_native_client_reads_the_same_answer(server):
     await server.start()
     async with RuntimeClient(server.url) as client:
-        assert [model.id for model in await client.models()] == ["omni", "words", "draws"]
+        assert [model.id for model in await client.models()] == ["omni", "words", "speaks", "draws"]
         assert await client.problems() == {}

@@ -10,6 +10,7 @@ from omnistage.runtime.protocol.conversation import MAX_MESSAGES
 from omnistage.runtime.server.openai import messages as openai_messages
 
 HELLO = {"role": "user", "content": "Hello"}
+SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "nobody", "format": "wav"}}
 GOOD = {"model": "omni", "messages": [HELLO]}
 
 
@@ -102,8 +103,13 @@ def schema(**fields):
         ({**GOOD, "frequency_penalty": 0.5}, "frequency_penalty"),
         ({**GOOD, "presence_penalty": 0.5}, "presence_penalty"),
         ({**GOOD, "logit_bias": {"1": 2}}, "logit_bias"),
-        ({**GOOD, "modalities": ["text", "audio"]}, "modalities"),
-        ({**GOOD, "audio": {"voice": "a", "format": "wav"}}, "audio"),
+        ({**GOOD, "modalities": []}, "modalities"),
+        ({**GOOD, "modalities": ["smell"]}, "modalities[0]"),
+        ({**GOOD, "modalities": ["text", "audio"]}, "audio"),
+        ({**GOOD, **SPOKEN, "audio": {"voice": "a", "format": "midi"}}, "audio.format"),
+        ({**GOOD, **SPOKEN, "stream": True}, "audio"),
+        ({**GOOD, **SPOKEN}, "model"),
+        ({**GOOD, **SPOKEN, "model": "speaks"}, "voice"),
         ({**GOOD, "prediction": {"type": "content", "content": "x"}}, "prediction"),
         ({**GOOD, "store": True}, "store"),
         ({**GOOD, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
@@ -143,7 +149,7 @@ async def test_a_model_that_does_not_chat_says_what_it_does(server):
 
 async def test_an_unknown_model_is_not_found(server):
     await server.start()
-    with pytest.raises(openai.NotFoundError, match="it has omni, words, draws") as caught:
+    with pytest.raises(openai.NotFoundError, match="it has omni, words, speaks, draws") as caught:
         await server.ask(model="gpt-4o")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
