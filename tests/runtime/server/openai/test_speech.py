@@ -10,9 +10,11 @@ import numpy as np
 import openai
 import pytest
 
+from omnistage.runtime.client import RuntimeClient
 from omnistage.runtime.protocol.errors import EngineLost
 from omnistage.runtime.protocol.frames import Frame, Tensor
 from omnistage.runtime.protocol.messages import JobEvent
+from omnistage.runtime.protocol.recipe import JobSpec, handle_of
 from omnistage.runtime.server.openai.sound import FORMATS, SoundFile, pcm16
 from omnistage.runtime.server.openai.soundtrack import Soundtrack
 from omnistage.runtime.server.openai.speech import SpeechRequest
@@ -159,6 +161,27 @@ async def test_a_chat_is_written_and_said_at_the_same_time(server):
     assert text == TEXT
     assert said(bare(sound)) == TEXT
     assert len(names) == 1
+
+
+async def test_the_native_client_hears_the_sound_in_parts(server):
+    await server.start(say=TEXT)
+    thinker = JobSpec.make("speaks", "thinker", {"prompt": "Speak."}, {})
+    hidden = handle_of(thinker, "hidden")
+    talker = handle_of(
+        JobSpec.make("speaks", "talker", {}, {"hidden": hidden.ref}), "codes", [hidden]
+    )
+    codec = JobSpec.make("speaks", "codec_decode", {}, {"codes": talker.ref})
+    heard = []
+
+    def listen(event):
+        heard.extend(frame.tensors["waveform"].array for frame in event.parts)
+
+    async with RuntimeClient(server.url) as client:
+        handle = handle_of(codec, "audio", [talker])
+        whole = await client.run(handle, owner="a", client="c", on_event=listen)
+    assert len(heard) > 1
+    assert (np.concatenate(heard, -1) == whole.tensors["waveform"].array).all()
+    assert said(whole.tensors["waveform"].array[0, 0]) == TEXT
 
 
 def part(*samples):
