@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from PIL import Image
 from ..protocol.conversation import Conversation, Media, Message
 from ..protocol.errors import InvalidRequest, ModelLoadFailed
 from ..protocol.frames import Frame, Tensor
-from .ar_stage import ARRequest, ARResult
+from .ar_stage import POSITIONS, ARRequest, ARResult
 from .audio import resample
 from .chat import media_inputs
+from .qwen_omni import is_qwen3, talker_layers
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -56,7 +58,12 @@ class Thinker:
         limits = {**MEDIA_LIMITS, **checkpoint.overrides.get("media", {})}
         self._limits = {kind: limits[kind] if kind in kinds else 0 for kind in MEDIA_LIMITS}
         self._rate_hz = _hearing_rate_hz(checkpoint)
-        self._layers = tuple(checkpoint.overrides.get("hidden_layers", (-1,)))
+        speaks = "hidden" in checkpoint.family.stages(checkpoint)["thinker"].streams
+        layers = list(talker_layers(checkpoint.index)) if speaks else []
+        kept = checkpoint.overrides.get("hidden_layers", [] if speaks else [-1])
+        self._layers = tuple(dict.fromkeys([*layers, *kept]))
+        self._part = _hidden_part if speaks else None
+        self._more = (POSITIONS,) if speaks and is_qwen3(checkpoint.index) else ()
 
     def engine_args(self) -> dict[str, Any]:
         """See `ARStage.engine_args`."""
@@ -82,13 +89,25 @@ class Thinker:
             )
         sampling = {name: params[name] for name in _SAMPLING}
         sampling["stop"] = list(params["stop"])
-        return [ARRequest(self._prompt(conversation), sampling, layers, streamed=True)]
+        part = self._part if layers else None
+        rows = (*layers, *self._more) if layers else ()
+        given = self._given(params)
+        if given is None:
+            prompt = self._prompt(conversation)
+            return [ARRequest(prompt, sampling, rows, streamed=True, part=part)]
+        prompt = self._prompt(conversation, params["answer"])
+        # vLLM writes one token at least; `given` puts the answer's end in its place
+        sampling |= {"max_tokens": 1, "json_schema": ""}
+        return [ARRequest(prompt, sampling, rows, part=part and (lambda news: part(given(news))))]
 
     def outputs(
         self, params: Mapping[str, Any], inputs: Mapping[str, Frame], results: Sequence[ARResult]
     ) -> dict[str, Frame]:
         """See `ARStage.outputs`."""
         (result,) = results
+        given = self._given(params)
+        if given is not None:
+            result = replace(given(result), text=params["answer"])
         facts = {
             "text": result.text,
             "finish_reason": result.finish_reason,
@@ -97,14 +116,9 @@ class Thinker:
             "cached_tokens": result.cached_tokens,
         }
         answer = Message("assistant", (result.text,))
-        hidden = {f"layer_{layer}": _to_wire(rows) for layer, rows in result.hidden.items()}
-        ids = np.array([*result.prompt_ids, *result.token_ids], np.int64)
         return {
             "text": Frame({"kind": "text", **facts}),
-            "hidden": Frame(
-                {"kind": "hidden", **facts, "layers": list(result.hidden)},
-                {"token_ids": Tensor.of(ids), **hidden},
-            ),
+            "hidden": _hidden_frame(result, facts),
             "history": conversation_of(params, inputs).then(answer).to_frame(),
         }
 
@@ -120,7 +134,30 @@ class Thinker:
                     allowed=f"at most {limit}",
                 )
 
-    def _prompt(self, conversation: Conversation) -> dict[str, Any]:
+    def _given(self, params: Mapping[str, Any]) -> Callable[[ARResult], ARResult] | None:
+        """Moves an answer that was read from the end of a result's prompt to its tokens.
+
+        None: the answer is to be written.
+        """
+        if not params["answer"]:
+            return None
+        count = len(self._tokenizer.encode(params["answer"], add_special_tokens=False))
+        end = (self._tokenizer.eos_token_id,)
+
+        def moved(result: ARResult) -> ARResult:
+            ids = tuple(result.prompt_ids)
+            answer = ids[len(ids) - count :] if ids else ()
+            written = end if result.token_ids else ()
+            return replace(
+                result,
+                prompt_ids=ids[: len(ids) - count],
+                token_ids=(*answer, *written),
+                finish_reason=result.finish_reason and "stop",
+            )
+
+        return moved
+
+    def _prompt(self, conversation: Conversation, answer: str = "") -> dict[str, Any]:
         messages = [_to_template(message) for message in conversation.messages]
         text = self._tokenizer.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True
@@ -129,8 +166,9 @@ class Thinker:
         for part in conversation.media():
             media.setdefault(part.kind, []).append(_to_vllm(part, self._rate_hz))
         if media:  # vLLM's processor puts as many placeholders as each needs
-            return {"prompt": text, "multi_modal_data": media}
+            return {"prompt": text + answer, "multi_modal_data": media}
         ids = self._tokenizer.encode(text, add_special_tokens=False)
+        ids += self._tokenizer.encode(answer, add_special_tokens=False)
         return {"prompt_token_ids": ids}
 
 
@@ -243,6 +281,22 @@ def _hearing_rate_hz(checkpoint: Checkpoint) -> int:
     extractor = checkpoint.read_json("processor_config.json").get("feature_extractor", {})
     own = extractor or checkpoint.read_json("preprocessor_config.json")
     return int(own.get("sampling_rate", _USUAL_RATE_HZ))
+
+
+def _hidden_part(news: ARResult) -> dict[str, Frame]:
+    """The next part of the hidden states; the first holds the prompt's."""
+    facts = {"prompt_tokens": len(news.prompt_ids)} if news.prompt_ids else {}
+    return {"hidden": _hidden_frame(news, facts)}
+
+
+def _hidden_frame(result: ARResult, facts: Mapping[str, Any]) -> Frame:
+    layers = {layer: rows for layer, rows in result.hidden.items() if layer != POSITIONS}
+    tensors = {f"layer_{layer}": _to_wire(rows) for layer, rows in layers.items()}
+    if POSITIONS in result.hidden:
+        tensors[POSITIONS] = Tensor.of(result.hidden[POSITIONS].numpy())
+    ids = np.array([*result.prompt_ids, *result.token_ids], np.int64)
+    header = {"kind": "hidden", **facts, "layers": list(layers)}
+    return Frame(header, {"token_ids": Tensor.of(ids), **tensors})
 
 
 def _to_wire(rows: torch.Tensor) -> Tensor:

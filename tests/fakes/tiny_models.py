@@ -121,8 +121,100 @@ OMNI_TOKENS = [
 ]
 
 
+CODES = 64
+CODEC_WIDTH = 64
+VOICE_TOKENS = {"Chelsie": "<|chelsie|>", "Ethan": "<|ethan|>"}
+TTS_TOKENS = ["<|tts_bos|>", "<|tts_eos|>", "<|tts_pad|>"]
+
+
 def qwen25_omni(folder, seed=0):
     """Qwen2.5-Omni's Thinker, with its processor; no talker."""
+    return _qwen25(folder, seed).thinker
+
+
+def qwen25_omni_speaking(folder, seed=0):
+    """All of Qwen2.5-Omni: Thinker, Talker, token2wav and two voices."""
+    ids = tokenizer(folder, [*OMNI_TOKENS, *TTS_TOKENS, *VOICE_TOKENS.values()]).get_vocab()
+    model = _qwen25(
+        folder,
+        seed,
+        special=[*TTS_TOKENS, *VOICE_TOKENS.values()],
+        talker_config=_qwen25_talker(ids),
+        token2wav_config={"dit_config": DIT, "bigvgan_config": BIGVGAN},
+    )
+    generator = torch.Generator().manual_seed(seed)
+    model.speaker_map = {
+        voice: {
+            "bos_token": ids[token],
+            "cond": torch.randn(1, DIT["enc_emb_dim"], generator=generator),
+            "ref_mel": torch.randn(1, 40, MELS, generator=generator),
+        }
+        for voice, token in VOICE_TOKENS.items()
+    }
+    torch.save(model.speaker_map, folder / "spk_dict.pt")
+    return model
+
+
+MELS = 80
+DIT = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "head_dim": 32,
+    "ff_mult": 2,
+    "emb_dim": 32,
+    "block_size": 24,
+    "look_ahead_layers": [1],
+    "look_backward_layers": [0, 2],
+    "num_embeds": CODES + 4,
+    "mel_dim": MELS,
+    "dropout": 0.0,
+    "enc_emb_dim": 16,
+    "enc_dim": 16,
+    "enc_channels": [16, 16, 16, 16, 48],
+    "enc_attention_channels": 8,
+    "enc_res2net_scale": 2,
+    "enc_se_channels": 8,
+    "max_position_embeddings": 4096,
+}
+BIGVGAN = {
+    "mel_dim": MELS,
+    "upsample_initial_channel": 32,
+    "resblock_kernel_sizes": [3],
+    "resblock_dilation_sizes": [[1, 3, 5]],
+    "upsample_rates": [6, 5, 4, 2],
+    "upsample_kernel_sizes": [12, 11, 8, 4],
+}
+
+
+def _qwen25_talker(ids):
+    return {
+        "vocab_size": CODES + 4,
+        "tts_codec_pad_token_id": CODES,
+        "tts_codec_start_token_id": CODES + 1,
+        "tts_codec_end_token_id": CODES + 2,
+        "tts_codec_mask_token_id": CODES + 3,
+        "tts_text_start_token_id": ids["<|tts_bos|>"],
+        "tts_text_end_token_id": ids["<|tts_eos|>"],
+        "tts_text_pad_token_id": ids["<|tts_pad|>"],
+        "embedding_size": WIDTH,
+        "hidden_size": CODEC_WIDTH,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,  # as in the real ones, not hidden_size / head_dim
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 2048,
+        "rope_parameters": MROPE,
+        "audio_token_index": ids["<|AUDIO|>"],
+        "image_token_index": ids["<|IMAGE|>"],
+        "video_token_index": ids["<|VIDEO|>"],
+        **_edges(ids),
+    }
+
+
+def _qwen25(folder, seed, special=(), **speaking):
+    """The model; `speaking` is what the config says of the parts that speak."""
     from transformers import (
         Qwen2_5OmniConfig,
         Qwen2_5OmniForConditionalGeneration,
@@ -132,7 +224,7 @@ def qwen25_omni(folder, seed=0):
         WhisperFeatureExtractor,
     )
 
-    fast = tokenizer(folder, OMNI_TOKENS, **OMNI)
+    fast = tokenizer(folder, [*OMNI_TOKENS, *special], **OMNI)
     ids = fast.get_vocab()
     thinker = {
         "text_config": {**TEXT, "rope_parameters": MROPE, "eos_token_id": ids["<|im_end|>"]},
@@ -152,7 +244,9 @@ def qwen25_omni(folder, seed=0):
         "video_token_index": ids["<|VIDEO|>"],
         **_edges(ids),
     }
-    config = Qwen2_5OmniConfig(thinker_config=thinker, enable_audio_output=False)
+    config = Qwen2_5OmniConfig(
+        thinker_config=thinker, enable_audio_output=bool(speaking), **speaking
+    )
     model = _saved(
         Qwen2_5OmniForConditionalGeneration(config), folder, seed, architecture="Qwen2_5OmniModel"
     )
@@ -164,11 +258,110 @@ def qwen25_omni(folder, seed=0):
         video_processor=Qwen2VLVideoProcessor(),
         feature_extractor=WhisperFeatureExtractor(feature_size=128),
     )
-    return model.thinker
+    return model
 
 
 def qwen3_omni(folder, seed=0):
     """Qwen3-Omni's mixture-of-experts Thinker, with its processor; no talker."""
+    return _qwen3(folder, seed).thinker
+
+
+GROUPS = 4
+"""Codebooks of a frame of Qwen3-Omni's speech."""
+ROLES = ["system", "user", "assistant"]
+"""A token each, as transformers takes for granted."""
+SPECIAL_CODES = 1024
+"""At the end of the vocabulary of Qwen3-Omni's Talker; all but one are never chosen."""
+CODE2WAV = {
+    "codebook_size": CODES,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "sliding_window": 8,
+    "num_quantizers": GROUPS,
+    "upsample_rates": [8, 5, 4, 3],
+    "upsampling_ratios": [2, 2],
+    "decoder_dim": 32,
+}
+
+
+def qwen3_omni_speaking(folder, seed=0):
+    """All of Qwen3-Omni: Thinker, Talker with its code predictor, code2wav and two voices."""
+    special = [*TTS_TOKENS, *ROLES]
+    ids = tokenizer(folder, [*OMNI_TOKENS, *special]).get_vocab()
+    return _qwen3(
+        folder,
+        seed,
+        special=special,
+        talker_config=_qwen3_talker(ids),
+        code2wav_config=CODE2WAV,
+        tts_bos_token_id=ids["<|tts_bos|>"],
+        tts_eos_token_id=ids["<|tts_eos|>"],
+        tts_pad_token_id=ids["<|tts_pad|>"],
+        im_start_token_id=ids["<|im_start|>"],
+        im_end_token_id=ids["<|im_end|>"],
+        **{f"{role}_token_id": ids[role] for role in ROLES},
+    )
+
+
+def _qwen3_talker(ids):
+    inner = {
+        "hidden_size": CODEC_WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "max_position_embeddings": 2048,
+    }
+    special = {name: code for code, name in enumerate(SPECIAL_NAMES, CODES)}
+    voices = {"chelsie": CODES + 10, "ethan": CODES + 11}
+    return {
+        **special,
+        "speaker_id": voices,
+        "num_code_groups": GROUPS,
+        "thinker_hidden_size": WIDTH,
+        "accept_hidden_layer": 2,
+        "spatial_merge_size": VISION["spatial_merge_size"],
+        "text_config": {
+            **inner,
+            "vocab_size": CODES + SPECIAL_CODES,
+            "intermediate_size": 96,
+            "moe_intermediate_size": 48,
+            "shared_expert_intermediate_size": 80,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {**MROPE, "mrope_interleaved": True},
+        },
+        "code_predictor_config": {
+            **inner,
+            "vocab_size": CODES,
+            "intermediate_size": 96,
+            "num_code_groups": GROUPS,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+        "audio_token_id": ids["<|AUDIO|>"],
+        "image_token_id": ids["<|IMAGE|>"],
+        "video_token_id": ids["<|VIDEO|>"],
+        "vision_start_token_id": ids["<|vision_bos|>"],
+        "audio_start_token_id": ids["<|audio_bos|>"],
+    }
+
+
+SPECIAL_NAMES = (
+    "codec_pad_id",
+    "codec_bos_id",
+    "codec_eos_token_id",
+    "codec_nothink_id",
+    "codec_think_bos_id",
+    "codec_think_eos_id",
+)
+
+
+def _qwen3(folder, seed, special=(), **speaking):
+    """The model; `speaking` is what the config says of the parts that speak."""
     from transformers import (
         Qwen2VLImageProcessor,
         Qwen3OmniMoeConfig,
@@ -178,7 +371,7 @@ def qwen3_omni(folder, seed=0):
         WhisperFeatureExtractor,
     )
 
-    fast = tokenizer(folder, OMNI_TOKENS, **OMNI)
+    fast = tokenizer(folder, [*OMNI_TOKENS, *special], **OMNI)
     ids = fast.get_vocab()
     thinker = {
         "text_config": {
@@ -213,7 +406,9 @@ def qwen3_omni(folder, seed=0):
         "video_token_id": ids["<|VIDEO|>"],
         **_edges(ids),
     }
-    config = Qwen3OmniMoeConfig(thinker_config=thinker, enable_audio_output=False)
+    config = Qwen3OmniMoeConfig(
+        thinker_config=thinker, enable_audio_output=bool(speaking), **speaking
+    )
     model = _saved(Qwen3OmniMoeForConditionalGeneration(config), folder, seed)
     _save_processor(
         Qwen3OmniMoeProcessor,
@@ -225,7 +420,7 @@ def qwen3_omni(folder, seed=0):
         video_processor=Qwen3VLVideoProcessor(),
         feature_extractor=WhisperFeatureExtractor(feature_size=128),
     )
-    return model.thinker
+    return model
 
 
 def _edges(ids):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...models.ar_stage import ARStage
+from ...models.ar_stage import ARStage, SubConfig
 from ...models.catalogue import ModelEntry
 from ...models.torchvision_ops import make_torchvision_importable
 from .settings import ARSettings
@@ -80,6 +80,8 @@ def core_of(settings: ARSettings, entry: ModelEntry, program: ARStage, stage: st
 def architectures_of(options: Mapping[str, Any]) -> list[str]:
     """The architectures in a model folder's `config.json`, or those that override them."""
     overrides = options.get("hf_overrides") or {}
+    if isinstance(overrides, SubConfig):
+        return [overrides.architecture]
     own = json.loads((Path(options["model"]) / "config.json").read_text("utf-8"))
     return list(overrides.get("architectures") or own.get("architectures") or [])
 

@@ -1,7 +1,7 @@
 """The autoregressive engine core: tasks become sequences of vLLM, sequences become results.
 
 vLLM owns scheduling, batching, the paged KV cache and sampling. Here is only what a task is to
-us: one sequence or a few, text that streams, hidden states that are kept, and one end.
+us: one sequence or a few, an input that comes in parts, outputs that go out in parts, and one end.
 """
 
 from __future__ import annotations
@@ -9,53 +9,28 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import torch
-from vllm import PoolingParams, SamplingParams
 from vllm.exceptions import VLLMClientError
-from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from ...models.ar_stage import ARRequest, ARResult, ARStage
+from ...models.ar_stage import ARStage
 from ...protocol.errors import InvalidRequest, JobFailed, OmniStageError
+from ...protocol.frames import Frame
 from ..core import EngineEvent, StageTask
-from .rows import KEY, hidden_rows
+from .jobs import Job, Sequence
+from .rows import conditioning_rows, hidden_rows
 
 log = logging.getLogger(__name__)
 
-_TEXT_INTERVAL_S = 0.03
-"""The text of a job goes out at most so often; its first at once."""
-_ALL_TEXT_INTERVAL_S = 0.005
-"""That of all jobs together: what listens to many streams must not slow down the model."""
-_HELD_PAUSE_S = 0.001
+_INTERVAL_S = 0.03
+"""Text and parts of a job go out at most so often; its first at once."""
+_ALL_INTERVAL_S = 0.005
+"""Those of all jobs together: what listens to many streams must not slow down the model."""
 _MARKS = {"schema": "json_schema", "grammar": "json_schema", "at most": "media"}
 """Words by which to tell what a refusal of vLLM is about; else it is the prompt."""
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """One sequence of a task, while vLLM has it."""
-
-    name: str
-    job: _Job
-    index: int
-    request: ARRequest
-    text: list[str] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Job:
-    """A task that has been admitted."""
-
-    task: StageTask
-    open: dict[str, _Sequence] = field(default_factory=dict)
-    results: dict[int, ARResult] = field(default_factory=dict)
-    unsent: list[str] = field(default_factory=list)
-    text_due_s: float = 0.0
 
 
 class AREngine:
@@ -78,33 +53,45 @@ class AREngine:
         self._stage = stage
         self._clock = clock
         self._arrivals: dict[str, StageTask] = {}
-        self._jobs: dict[str, _Job] = {}
-        self._sequences: dict[str, _Sequence] = {}
+        self._followers: dict[str, StageTask] = {}
+        self._parts: dict[str, list[Frame | None]] = {}
+        self._jobs: dict[str, Job] = {}
+        self._sequences: dict[str, Sequence] = {}
         self._cancels: set[str] = set()
+        self._stuck = False
         self._events: list[EngineEvent] = []
         self._counts: Counter[str] = Counter()
 
     # EngineCore
 
     def submit(self, task: StageTask) -> None:
-        """See `EngineCore.submit`."""
-        self._arrivals[task.id] = task
+        """See `EngineCore.submit`; one that follows an input costs nothing until that begins."""
+        (self._followers if task.followed else self._arrivals)[task.id] = task
+
+    def feed(self, task: str, name: str, part: Frame | None) -> None:
+        """See `EngineCore.feed`; a stage here follows one input, so its name says nothing."""
+        if task in self._followers:
+            self._arrivals[task] = self._followers.pop(task)
+        if task in self._arrivals or task in self._jobs:
+            self._parts.setdefault(task, []).append(part)
 
     def cancel(self, task: str) -> None:
         """See `EngineCore.cancel`."""
-        if task in self._arrivals or task in self._jobs:
+        if any(task in tasks for tasks in (self._arrivals, self._followers, self._jobs)):
             self._cancels.add(task)
 
     @property
     def busy(self) -> bool:
-        """See `EngineCore.busy`."""
-        return bool(self._arrivals or self._jobs or self._cancels)
+        """See `EngineCore.busy`; where all wait for rows, only `feed` gives it something to do."""
+        return self._changed or self._can_run
 
     def step(self) -> list[EngineEvent]:
         """See `EngineCore.step`: admit what has arrived, and one step of vLLM."""
+        self._stuck = self._stuck and not self._changed
         self._apply_cancels()
         self._admit()
-        if self._sequences:
+        self._feed_jobs()
+        if self._can_run:
             self._run()
         events, self._events = self._events, []
         return events
@@ -112,9 +99,10 @@ class AREngine:
     def stats(self) -> dict[str, Any]:
         """See `EngineCore.stats`."""
         scheduler = self._scheduler
+        waiting = len(scheduler.waiting) + len(self._arrivals) + len(self._followers)
         return {
             "running": len(scheduler.running),
-            "waiting": len(scheduler.waiting) + len(self._arrivals),
+            "waiting": waiting,
             "kv_usage": scheduler.kv_cache_manager.usage,
             "preemptions": scheduler.preemptions,
             "steps": self._counts["steps"],
@@ -126,15 +114,32 @@ class AREngine:
     def check_integrity(self) -> None:
         """See `EngineCore.check_integrity`."""
         assert not self._jobs.keys() & self._arrivals.keys()
+        assert not self._followers.keys() & (self._jobs.keys() | self._arrivals.keys())
+        assert self._parts.keys() <= self._jobs.keys() | self._arrivals.keys()
         for name, job in self._jobs.items():
             assert job.task.id == name
             assert job.open, f"{name} waits for nothing"
-        owned = {name for job in self._jobs.values() for name in job.open}
-        assert owned == self._sequences.keys()
-        assert len(self._sequences) == self._llm.get_num_unfinished_requests()
-        if not owned:
+        admitted = {name for job in self._jobs.values() for name in job.admitted}
+        assert admitted == self._sequences.keys()
+        assert len(admitted) == self._llm.get_num_unfinished_requests()
+        if not admitted:
             assert self._scheduler.kv_cache_manager.usage == 0, "KV blocks leak"
             assert not len(hidden_rows), "hidden states leak"
+        if not self._jobs:
+            assert not len(conditioning_rows), "conditioning rows leak"
+
+    @property
+    def _changed(self) -> bool:
+        """Whether something was asked for since the last step."""
+        return bool(self._arrivals or self._parts or self._cancels)
+
+    @property
+    def _can_run(self) -> bool:
+        """Whether a step of vLLM would do something.
+
+        Not if all wait for rows, nor if what does not has no room until one of those has ended.
+        """
+        return bool(self._sequences) and not self._stuck and not self._scheduler.all_held()
 
     @property
     def _scheduler(self) -> Any:
@@ -145,38 +150,58 @@ class AREngine:
     def _admit(self) -> None:
         arrivals, self._arrivals = self._arrivals, {}
         for task in arrivals.values():
-            try:
+            with self._failing(task):
                 self._start(task)
-            except OmniStageError as error:
-                self._fail(task, error)
-            except Exception as error:
-                log.exception("stage %s could not start", self._stage)
-                words = f"Stage {self._stage} failed: {type(error).__name__}: {error}"
-                self._fail(task, JobFailed(words, stage=self._stage))
+
+    def _feed_jobs(self) -> None:
+        fed, self._parts = self._parts, {}
+        for name, parts in fed.items():
+            job = self._jobs[name]
+            with self._failing(job.task):
+                self._grow(job, parts)
 
     def _start(self, task: StageTask) -> None:
-        """Hand a task's sequences to vLLM, all or none."""
-        job = _Job(task)
-        requests = self._program.prepare(task.params, task.inputs)
-        try:
-            for index, request in enumerate(requests):
-                sequence = _Sequence(f"{task.id}/{index}", job, index, request)
-                self._add(sequence)
-                job.open[sequence.name] = sequence
-        except BaseException:
-            self._llm.abort_request(list(job.open))
-            raise
-        self._sequences |= job.open
-        self._jobs[task.id] = job
+        """Begin a task: all of its sequences, or none."""
+        requests = self._program.prepare(task.params, {**task.inputs, **self._first_part(task)})
+        job = self._jobs[task.id] = Job(task)
+        for index, request in enumerate(requests):
+            sequence = Sequence.of(job, index, request)
+            job.open[sequence.name] = sequence
+            if request.rows is not None and not task.followed:  # what it follows came whole
+                self._parts[task.id] = [task.inputs[request.follows], None]
+        self._add_ready(job)
         self._events.append(EngineEvent(task.id, "started"))
 
-    def _add(self, sequence: _Sequence) -> None:
-        request = sequence.request
+    def _first_part(self, task: StageTask) -> dict[str, Frame]:
+        if not task.followed:
+            return {}
+        (name,), part = task.followed, self._parts[task.id][0]
+        if part is None:
+            raise JobFailed(f"Input {name} ended before it began.", stage=self._stage)
+        return {name: part}
+
+    def _grow(self, job: Job, parts: list[Frame | None]) -> None:
+        """Give a job the next parts of the input that it follows."""
+        for sequence in job.open.values():
+            if sequence.conditioning is not None:
+                for part in parts:
+                    sequence.feed(part)
+        self._add_ready(job)
+
+    def _add_ready(self, job: Job) -> None:
+        """Hand to vLLM those sequences of a job that can begin."""
+        for sequence in job.open.values():
+            if not sequence.admitted and sequence.ready:
+                self._add(sequence)
+                sequence.admitted = True
+                self._sequences[sequence.name] = sequence
+
+    def _add(self, sequence: Sequence) -> None:
         try:
             self._llm.add_request(
                 sequence.name,
-                dict(request.prompt),
-                _params(sequence),
+                dict(sequence.request.prompt),
+                sequence.params(),
                 priority=-sequence.job.task.priority,
             )
         except (ValueError, VLLMClientError) as error:  # its words for input it refuses
@@ -185,34 +210,55 @@ class AREngine:
     def _apply_cancels(self) -> None:
         cancels, self._cancels = self._cancels, set()
         for name in cancels:
-            task, job = self._arrivals.pop(name, None), self._jobs.pop(name, None)
-            if job is not None:
-                self._forget(job)
-            if task is not None or job is not None:
+            if any(name in tasks for tasks in (self._arrivals, self._followers, self._jobs)):
+                self._forget(name)
                 self._events.append(EngineEvent(name, "cancelled"))
 
-    def _forget(self, job: _Job) -> None:
-        """Take what is left of a job from vLLM."""
-        self._llm.abort_request(list(job.open))
-        for name in job.open:
-            del self._sequences[name]
-            hidden_rows.drop(name)
+    # ending early
+
+    @contextmanager
+    def _failing(self, task: StageTask) -> Iterator[None]:
+        """A task fails if the block does."""
+        try:
+            yield
+        except OmniStageError as error:
+            self._fail(task, error)
+        except Exception as error:
+            log.exception("stage %s failed", self._stage)
+            words = f"Stage {self._stage} failed: {type(error).__name__}: {error}"
+            self._fail(task, JobFailed(words, stage=self._stage))
+
+    def _fail(self, task: StageTask, error: OmniStageError) -> None:
+        self._forget(task.id)
+        self._events.append(EngineEvent(task.id, "failed", error=error))
+
+    def _forget(self, name: str) -> None:
+        """Free all that there is of a task, in vLLM too."""
+        for tasks in (self._arrivals, self._followers, self._parts):
+            tasks.pop(name, None)
+        job = self._jobs.pop(name, None)
+        if job is None:
+            return
+        self._llm.abort_request(job.admitted)
+        for sequence in job.admitted:
+            del self._sequences[sequence]
+        job.close()
 
     # running
 
     def _run(self) -> None:
-        if self._scheduler.all_held():
-            time.sleep(_HELD_PAUSE_S)  # vLLM would spin: every request waits for rows
-            return
         self._counts["steps"] += 1
         for output in self._llm.step():
             sequence = self._sequences.get(output.request_id)
             if sequence is not None:
-                self._take(sequence, output)
-        self._send_text()
+                with self._failing(sequence.job.task):
+                    self._take(sequence, output)
+        self._stuck = self._scheduler.stuck
+        self._stream()
 
-    def _take(self, sequence: _Sequence, output: Any) -> None:
+    def _take(self, sequence: Sequence, output: Any) -> None:
         """Take a step's output of one sequence."""
+        sequence.prompt = sequence.prompt or tuple(output.prompt_token_ids)
         reason = None
         if sequence.request.sampling is not None:
             (piece,) = output.outputs
@@ -223,74 +269,53 @@ class AREngine:
             if sequence.request.streamed and piece.text:
                 sequence.job.unsent.append(piece.text)
         if output.finished:
-            self._end_sequence(sequence, output, reason)
+            self._end(sequence, output, reason)
 
-    def _end_sequence(self, sequence: _Sequence, output: Any, reason: str | None) -> None:
+    def _end(self, sequence: Sequence, output: Any, reason: str | None) -> None:
+        """VLLM is done with a sequence; with its last one, a job is done."""
         job = sequence.job
-        del self._sequences[sequence.name], job.open[sequence.name]
-        cached = output.num_cached_tokens or 0
-        self._counts["prompt_tokens"] += len(output.prompt_token_ids)
-        self._counts["prefix_hit_tokens"] += cached
-        try:
-            if reason not in (None, "stop", "length"):
-                raise JobFailed(f"vLLM ended the request: {reason}.", stage=self._stage)
-            job.results[sequence.index] = self._result(sequence, output, reason, cached)
-            if not job.open:
-                self._finish(job)
-        except OmniStageError as error:
-            self._break(job, error)
-        except Exception as error:
-            log.exception("stage %s failed", self._stage)
-            words = f"Stage {self._stage} failed: {type(error).__name__}: {error}"
-            self._break(job, JobFailed(words, stage=self._stage))
+        del self._sequences[sequence.name]
+        sequence.admitted = False
+        if reason not in (None, "stop", "length"):
+            raise JobFailed(f"vLLM ended the request: {reason}.", stage=self._stage)
+        result = sequence.result(output, reason)
+        self._counts["prompt_tokens"] += len(result.prompt_ids)
+        self._counts["prefix_hit_tokens"] += result.cached_tokens
+        self._send_parts(sequence, last=True)
+        job.results[sequence.index] = result
+        del job.open[sequence.name]
+        sequence.close()
+        if not job.open:
+            self._finish(job)
 
-    def _result(
-        self, sequence: _Sequence, output: Any, reason: str | None, cached: int
-    ) -> ARResult:
-        prompt = list(output.prompt_token_ids)
-        hidden: dict[int, torch.Tensor] = {}
-        if sequence.request.hidden_layers:
-            rows = hidden_rows.take(sequence.name, len(prompt) + len(sequence.tokens) - 1)
-            hidden = {layer: rows[layer] for layer in sequence.request.hidden_layers}
-        pooled = None if sequence.request.sampling is not None else output.outputs.data
-        return ARResult(
-            text="".join(sequence.text),
-            token_ids=tuple(sequence.tokens),
-            prompt_ids=prompt,
-            finish_reason=reason,
-            cached_tokens=cached,
-            pooled=pooled,
-            hidden=hidden,
-        )
-
-    def _finish(self, job: _Job) -> None:
+    def _finish(self, job: Job) -> None:
         task = job.task
         results = [job.results[index] for index in sorted(job.results)]
         outputs = self._program.outputs(task.params, task.inputs, results)
-        self._send(job)
-        del self._jobs[task.id]
+        self._send_text(job)
+        self._forget(task.id)
         self._events.append(EngineEvent(task.id, "done", outputs=outputs))
-
-    def _break(self, job: _Job, error: OmniStageError) -> None:
-        """One sequence failed: so does its job."""
-        self._forget(job)
-        del self._jobs[job.task.id]
-        self._fail(job.task, error)
-
-    def _fail(self, task: StageTask, error: OmniStageError) -> None:
-        self._events.append(EngineEvent(task.id, "failed", error=error))
 
     # streaming
 
-    def _send_text(self) -> None:
-        now_s = self._clock()
-        interval_s = max(_TEXT_INTERVAL_S, len(self._jobs) * _ALL_TEXT_INTERVAL_S)
-        for job in self._jobs.values():
-            if job.unsent and now_s >= job.text_due_s:
-                job.text_due_s = now_s + interval_s
-                self._send(job)
+    def _stream(self) -> None:
+        """Send what has come since the last time, of the jobs whose time it is.
 
-    def _send(self, job: _Job) -> None:
+        It is that of all if now they wait: nothing more comes until they are fed.
+        """
+        now_s, waits = self._clock(), not self._can_run
+        interval_s = max(_INTERVAL_S, len(self._jobs) * _ALL_INTERVAL_S)
+        for job in list(self._jobs.values()):
+            if waits or now_s >= job.due_s:
+                with self._failing(job.task):
+                    sent = len(self._events)
+                    self._send_text(job)
+                    for sequence in job.open.values():
+                        self._send_parts(sequence, last=False)
+                    if len(self._events) > sent:
+                        job.due_s = now_s + interval_s
+
+    def _send_text(self, job: Job) -> None:
         """Send what was written and not sent yet."""
         if not job.unsent:
             return
@@ -307,19 +332,18 @@ class AREngine:
         )
         self._events.append(event)
 
-
-def _params(sequence: _Sequence) -> SamplingParams | PoolingParams:
-    request = sequence.request
-    if request.sampling is None:
-        return PoolingParams(task="token_embed", use_activation=False)
-    sampling: dict[str, Any] = dict(request.sampling)
-    schema = sampling.pop("json_schema", "")
-    if schema:
-        sampling["structured_outputs"] = StructuredOutputsParams(json=schema)
-    if request.hidden_layers:
-        # A hit in the prefix cache would leave the rows of its tokens uncomputed.
-        sampling |= {"extra_args": {KEY: sequence.name}, "skip_reading_prefix_cache": True}
-    return SamplingParams(output_kind=RequestOutputKind.DELTA, **sampling)
+    def _send_parts(self, sequence: Sequence, *, last: bool) -> None:
+        """Send the next parts of what a sequence's stage streams."""
+        make = sequence.request.part
+        if make is None or not sequence.tokens:
+            return
+        for news in sequence.news(last=last):
+            outputs = make(news)
+            if outputs:
+                step = len(sequence.tokens)
+                self._events.append(
+                    EngineEvent(sequence.job.task.id, "part", step=step, outputs=outputs)
+                )
 
 
 def _refusal(error: Exception) -> InvalidRequest:

@@ -9,6 +9,8 @@ MODELS: Final = {
     "Qwen3ForCausalLM+tap": f"{__package__}.tap:TapQwen3",
     "LlamaForCausalLM+tap": f"{__package__}.tap:TapLlama",
     "MistralForCausalLM+tap": f"{__package__}.tap:TapMistral",
+    "Qwen2_5OmniTalker": f"{__package__}.talker_qwen25:Qwen25OmniTalker",
+    "Qwen3OmniMoeTalker": f"{__package__}.talker_qwen3:Qwen3OmniTalker",
 }
 """Architectures that vLLM does not know, to `module:class`."""
 

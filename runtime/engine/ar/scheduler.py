@@ -18,26 +18,28 @@ class GatedScheduler(Scheduler):
     """A running request whose next row is not there yet sits the step out, with its blocks."""
 
     preemptions = 0
+    stuck = False
+    """Whether the last step had nothing to run."""
     running: list[Any]
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedule all but those that wait; they keep their slots meanwhile."""
         held = [request for request in self.running if not _may_run(request)]
-        if not held:
-            return super().schedule(*args, **kwargs)
         self.running = [request for request in self.running if request not in held]
         for cap in _CAPS:
             setattr(self, cap, getattr(self, cap) - len(held))
         try:
-            return super().schedule(*args, **kwargs)
+            scheduled = super().schedule(*args, **kwargs)
         finally:
             for cap in _CAPS:
                 setattr(self, cap, getattr(self, cap) + len(held))
             self.running.extend(held)
+        self.stuck = bool(held) and not scheduled.total_num_scheduled_tokens
+        return scheduled
 
     def all_held(self) -> bool:
         """Whether a step would do nothing: all that could run waits for rows."""
-        return not self.waiting and not any(map(_may_run, self.running))
+        return bool(self.running) and not self.waiting and not any(map(_may_run, self.running))
 
     def _preempt_request(self, *args: Any, **kwargs: Any) -> Any:
         """Count, for the statistics."""

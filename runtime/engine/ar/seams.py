@@ -11,6 +11,7 @@ _ATTRIBUTES = {
     "max_num_running_reqs": "self.max_num_running_reqs",
     "max_num_active_reqs": "self.max_num_active_reqs",
 }
+_RUNNER = ("load_model", "sample_tokens", "_preprocess", "_init_mrope_positions")
 _STATE_FIELDS = ("scheduler_output", "hidden_states", "aux_hidden_states")
 
 
@@ -41,7 +42,7 @@ def missing_hooks() -> list[str]:
 
     hooks: list[tuple[Any, str]] = [
         (BaseWorker, "init_device"),
-        *((BaseRunner, name) for name in ("load_model", "sample_tokens", "_preprocess")),
+        *((BaseRunner, name) for name in _RUNNER),
         *((Scheduler, name) for name in ("schedule", "_preempt_request")),
         *((ExecuteModelState, name) for name in _STATE_FIELDS),
     ]

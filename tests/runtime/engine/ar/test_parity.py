@@ -45,8 +45,8 @@ INPUTS = {
 }
 
 
-def processed(folder, kind):
-    """The inputs of transformers' model for the same question."""
+def processed(folder, kind, question=QUESTION):
+    """The inputs of transformers' model for a question."""
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(folder)
@@ -59,7 +59,7 @@ def processed(folder, kind):
     elif kind == "video":
         media = {"videos": [MEDIA["video"]], "videos_kwargs": {"do_sample_frames": False}}
     parts = [{"type": kind.removesuffix("s")}] * (2 if kind == "images" else 1)
-    content = [*(parts if media else ()), {"type": "text", "text": QUESTION}]
+    content = [*(parts if media else ()), {"type": "text", "text": question}]
     text = processor.tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )
