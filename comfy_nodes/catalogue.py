@@ -9,6 +9,8 @@ from contextlib import suppress
 
 from ..runtime.protocol.errors import OmniStageError
 from ..runtime.protocol.messages import ModelInfo
+from .plans import DEFAULT
+from .precheck import choices_of
 from .runtimes import Runtimes
 
 _FRESH_S = 2.0
@@ -29,6 +31,15 @@ class Catalogue:
     def last(self, address: str = "") -> Mapping[str, ModelInfo]:
         """The models by id as last seen, without asking; empty if never seen."""
         return self._seen.get(address, {})
+
+    def choices(self, stage: str, parameter: str) -> list[str]:
+        """`default`, then every choice of some model at the configured address, as last seen."""
+        found = {DEFAULT: None}
+        for model in self.last().values():
+            if stage in model.stages:
+                schema = model.stages[stage].params["properties"].get(parameter, {})
+                found |= dict.fromkeys(choices_of(schema))
+        return list(found)
 
     async def models(self, address: str = "") -> Mapping[str, ModelInfo]:
         """The models by id, asked for unless just seen.

@@ -47,7 +47,12 @@ async def _start_runtime(runtimes: Runtimes) -> None:
 
 def _connect(services: Pack) -> None:
     watcher = QueueAhead(
-        host.queue, host.read_image, settings, services.runtimes.client, services.leases
+        host.queue,
+        host.read_image,
+        host.read_audio,
+        settings,
+        services.runtimes.client,
+        services.leases,
     )
     services.io.start(watcher.watch())
     services.io.start(watcher.keep_alive())

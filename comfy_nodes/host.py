@@ -81,6 +81,12 @@ def show_text(node: str, text: str) -> None:
         PromptServer.instance.send_progress_text(text, node, PromptServer.instance.client_id)
 
 
+def tell_page(event: str, data: dict[str, Any]) -> None:
+    """Send an event of the pack's own to the page that queued the executing prompt, if any."""
+    if watched():
+        PromptServer.instance.send_sync(event, data, PromptServer.instance.client_id)
+
+
 def saved_settings() -> dict[str, Any]:
     """What the user set in ComfyUI's settings dialog.
 
@@ -105,6 +111,19 @@ def read_image(name: str) -> torch.Tensor | None:
         log.debug("OmniStage: %s cannot be read ahead: %s", name, error)
         return None
     return image
+
+
+def read_audio(name: str) -> dict[str, Any] | None:
+    """A sound as the node `LoadAudio` will give it; None if it cannot be read."""
+    loader = nodes.NODE_CLASS_MAPPINGS["LoadAudio"]
+    try:
+        found = getattr(loader(), loader.FUNCTION)(audio=name)
+    except Exception:  # a border: whatever the decoder raises, the node will say it when it runs
+        log.debug("OmniStage: %s cannot be read ahead", name, exc_info=True)
+        return None
+    # A tuple of outputs, or a `NodeOutput` around one in later versions of ComfyUI.
+    sound: dict[str, Any] = getattr(found, "result", found)[0]
+    return sound
 
 
 def add_middleware(middleware: Middleware) -> None:

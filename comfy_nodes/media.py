@@ -56,6 +56,18 @@ def audio_to_frame(audio: Mapping[str, Any]) -> Frame:
     return Frame({"kind": "audio", "rate": rate_hz}, {"waveform": _wire(waveform)})
 
 
+def frame_to_audio(frame: Frame) -> dict[str, Any]:
+    """A frame of kind `audio` as an AUDIO."""
+    waveform = _tensor(frame.tensors["waveform"]).float()
+    return {"waveform": waveform, "sample_rate": int(frame.header["rate"])}
+
+
+def pcm16(waveform: np.ndarray[Any, Any]) -> bytes:
+    """The first of some waveforms `[B, C, T]`, mixed down: 16-bit little-endian samples."""
+    samples = waveform[0].mean(0).clip(-1, 1)
+    return bytes((samples * 32767).round().astype("<i2").tobytes())
+
+
 def video_to_frame(video: VideoInput) -> Frame:
     """A VIDEO as a frame of kind `video`; its sound is left out.
 

@@ -84,9 +84,10 @@ async def _refuse(request: web.Request, pack: Pack) -> web.Response | None:
 
 async def _check(graph: Mapping[str, Any], pack: Pack) -> list[Problem]:
     """What is wrong with a posted graph."""
-    # Which pictures it reads does not matter here, only that their nodes can be planned.
+    # Which files it reads does not matter here, only that their nodes can be planned.
     prompt = QueuedPrompt("", graph, host.output_nodes(graph))
-    planned = plan(prompt, lambda _: torch.zeros(1, 1, 1, 3))
+    silence = {"waveform": torch.zeros(1, 1, 1), "sample_rate": 1}
+    planned = plan(prompt, lambda _: torch.zeros(1, 1, 1, 3), lambda _: silence)
     found: list[Problem] = []
     for address in planned.addresses:
         found += await _check_runtime(address, graph, planned, pack)

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.protocol.errors import OmniStageError
 from ..runtime.protocol.recipe import Handle
 from .plans import PLANS
-from .values import Images, Model, Remote
+from .values import Images, Model, Remote, Sound
 
 if TYPE_CHECKING:
     import torch
 
 ReadImage = Callable[[str], "torch.Tensor | None"]
 """Reads a picture as ComfyUI's `LoadImage` would; None if it cannot."""
+
+ReadAudio = Callable[[str], "Mapping[str, Any] | None"]
+"""Reads a sound as ComfyUI's `LoadAudio` would; None if it cannot."""
 
 LITERALS = frozenset(
     {
@@ -79,9 +82,15 @@ class Plan:
         return Plan(models, results, self.needed)
 
 
-def plan(prompt: QueuedPrompt, read_image: ReadImage) -> Plan:
+def unreadable(_: str) -> None:
+    """Reads nothing ahead."""
+
+
+def plan(
+    prompt: QueuedPrompt, read_image: ReadImage = unreadable, read_audio: ReadAudio = unreadable
+) -> Plan:
     """Work out the runtime's part of a prompt."""
-    graph = _Graph(prompt.graph, read_image)
+    graph = _Graph(prompt.graph, read_image, read_audio)
     for target in prompt.targets:
         graph.visit(target)
     return graph.plan
@@ -90,10 +99,13 @@ def plan(prompt: QueuedPrompt, read_image: ReadImage) -> Plan:
 class _Graph:
     """One walk through a prompt; every node is looked at once."""
 
-    def __init__(self, prompt: Mapping[str, Any], read_image: ReadImage) -> None:
+    def __init__(
+        self, prompt: Mapping[str, Any], read_image: ReadImage, read_audio: ReadAudio
+    ) -> None:
         self.plan = Plan()
         self._prompt = prompt
         self._read_image = read_image
+        self._read_audio = read_audio
         self._values: dict[str, tuple[Any, ...]] = {}
 
     def visit(self, node_id: str) -> None:
@@ -109,8 +121,7 @@ class _Graph:
         except Unknown:
             return
         outputs = value if isinstance(value, tuple) else (value,)
-        if not isinstance(outputs[0], Images):  # the pixels are known only once they are computed
-            self._values[node_id] = outputs
+        self._values[node_id] = outputs
         if self._prompt[node_id]["class_type"] in PLANS:
             self._note(node_id, outputs[0])
 
@@ -134,12 +145,20 @@ class _Graph:
                 return PLANS[kind](**inputs)
             if kind in LITERALS:
                 return inputs["value"]
-            picture = self._read_image(inputs["image"]) if kind == "LoadImage" else None
+            found = self._read(kind, inputs)
         except (AttributeError, KeyError, OmniStageError, TypeError, ValueError) as error:
             raise Unknown from error  # malformed: ComfyUI or the node will say so in its own words
-        if picture is None:
+        if found is None:
             raise Unknown
-        return picture
+        return found
+
+    def _read(self, kind: str, inputs: Mapping[str, Any]) -> Any:
+        """What a node that reads a file gives; None if that cannot be told."""
+        if kind == "LoadImage":
+            return self._read_image(inputs["image"])
+        if kind == "LoadAudio":
+            return self._read_audio(inputs["audio"])
+        return None
 
     def _resolve(self, value: Any) -> Any:
         if not is_link(value):
@@ -147,6 +166,8 @@ class _Graph:
         node_id, slot = value
         outputs = self._values.get(node_id, ())
         if not isinstance(slot, int) or not 0 <= slot < len(outputs):
+            raise Unknown
+        if isinstance(outputs[slot], Images | Sound):  # known only once they are computed
             raise Unknown
         return outputs[slot]
 

@@ -25,6 +25,7 @@ from .media import (
 from .values import (
     Answer,
     Chat,
+    Codes,
     Conditioning,
     Hidden,
     Images,
@@ -32,7 +33,9 @@ from .values import (
     Model,
     RemoteText,
     Sampling,
+    Sound,
     Source,
+    Spoken,
     Text,
     Upload,
     job,
@@ -204,6 +207,53 @@ def message(
     return Chat(_upload(longer.to_frame()), "" if history is None else history.address)
 
 
+def talker(
+    model: Model,
+    hidden: Hidden,
+    voice: str,
+    *,
+    max_seconds: float,
+    seed: int,
+    sampling: Sampling | None = None,
+) -> Codes:
+    """Have a voice say what a language model thinks."""
+    voice = voice.lower()  # as runtimes name voices
+    params = _given(
+        voice=voice if voice != DEFAULT else None,
+        max_seconds=max_seconds or None,
+        seed=seed,
+    )
+    if sampling is not None:
+        params |= sampling.params
+    return Codes(job(model, "talker", "codes", params, hidden=hidden.source), model.address)
+
+
+def codec_decode(
+    model: Model,
+    codes: Codes,
+    *,
+    steps: int = 0,
+    guidance: float = -1.0,
+    play: bool = False,
+    seed: int = 0,
+) -> Sound:
+    """Decode speech; it is the same job whether a page plays it or not."""
+    params = _given(
+        steps=steps or None,
+        guidance=guidance if guidance >= 0 else None,
+        seed=seed,
+    )
+    handle = job(model, "codec_decode", "audio", params, codes=codes.source)
+    return Sound(handle, model.address)
+
+
+def speak(model: Model, text: Words, voice: str, *, play: bool, seed: int) -> Spoken:
+    """Have a model answer aloud; every stage gets the seed."""
+    answer = thinker(model, text, "", max_tokens=0, temperature=-1.0, seed=seed)
+    codes = talker(model, answer.hidden, voice, max_seconds=0.0, seed=seed)
+    return Spoken(codec_decode(model, codes, play=play, seed=seed), answer.text, codes)
+
+
 PLANS: Mapping[str, Callable[..., Any]] = {
     "OmniStageLoadModel": load_model,
     "OmniStageTextEncode": text_encode,
@@ -214,6 +264,9 @@ PLANS: Mapping[str, Callable[..., Any]] = {
     "OmniStageThinker": thinker,
     "OmniStageTextSampling": text_sampling,
     "OmniStageMessage": message,
+    "OmniStageTalker": talker,
+    "OmniStageCodecDecode": codec_decode,
+    "OmniStageSpeak": speak,
 }
 """Each node's function by node id; nodes that only download ask for nothing new.
 

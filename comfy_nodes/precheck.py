@@ -16,9 +16,10 @@ from typing import Any
 
 from ..runtime.protocol.conversation import Conversation
 from ..runtime.protocol.frames import Frame
-from ..runtime.protocol.messages import ModelInfo
+from ..runtime.protocol.messages import ModelInfo, StageInfo
 from ..runtime.protocol.recipe import Blob, Handle, JobSpec
 from .planner import Plan, is_link
+from .plans import DEFAULT
 
 _RANGES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "minimum": (operator.ge, "at least {}"),
@@ -33,6 +34,11 @@ _RANGES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 _MEDIA = {"image": "images", "audio": "audio", "video": "video"}
 """What a message can hold besides text, and the stage's input for it."""
+
+_RENAMED = {"OmniStageSpeak": {"prompt": "text"}}
+"""Inputs of nodes that have another name than the stage's parameter."""
+
+_VOICED = ("OmniStageTalker", "OmniStageSpeak")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +66,59 @@ def problems(
         planned: what they want of one runtime; jobs of models not in `models` are skipped.
         models: the runtime's models by id.
     """
-    for problem in chain(_of_media(graph, planned, models), _of_jobs(planned, models)):
+    found: list[Problem] = []
+    of_nodes = (_of_media(graph, planned, models), _of_voices(graph, planned, models))
+    for problem in chain(*of_nodes, _of_jobs(planned, models)):
         placed = _placed(graph, problem)
-        if placed is not None:
+        if placed is not None and placed not in found:
+            found.append(placed)
             yield placed
 
 
 def _of_jobs(planned: Plan, models: Mapping[str, ModelInfo]) -> Iterator[Problem]:
+    """Problems of each node's own jobs: its last one, and those that no node before it has."""
+    checked: set[str] = set()
     for node, result in planned.results.items():
         if isinstance(result.source, Handle):
-            spec = result.source.recipe.jobs[-1]
-            if spec.model in models:
-                yield from _of_job(node, spec, models[spec.model])
-                if spec.stage == "thinker":
-                    yield from _of_question(node, spec, result.source, models[spec.model])
+            *earlier, last = result.source.recipe
+            for spec in (*(job for job in earlier if job.id not in checked), last):
+                checked.add(spec.id)
+                if spec.model in models:
+                    yield from _of_job(node, spec, models[spec.model])
+                    if spec.stage == "thinker":
+                        yield from _of_question(node, spec, result.source, models[spec.model])
 
 
 def _of_media(
     graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo]
 ) -> Iterator[Problem]:
     """Media that a Thinker's model does not take, whatever they will be."""
+    for node, inputs, model in _nodes_of(graph, planned, models, "OmniStageThinker"):
+        given = [name for name in _MEDIA if name in inputs]
+        yield from (Problem(node, name, words) for name, words in _untaken(given, model))
+
+
+def _of_voices(
+    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo]
+) -> Iterator[Problem]:
+    """Voices that a model does not have, whatever they are to say."""
+    for node, inputs, model in _nodes_of(graph, planned, models, *_VOICED):
+        voice = inputs.get("voice")
+        stage = model.stages.get("talker")
+        if stage is not None and isinstance(voice, str) and voice.lower() != DEFAULT:
+            yield from _of_value(node, "voice", voice.lower(), stage, model)
+
+
+def _nodes_of(
+    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo], *kinds: str
+) -> Iterator[tuple[str, Mapping[str, Any], ModelInfo]]:
+    """The nodes of these kinds that will run, with their inputs and their model."""
     for node in sorted(planned.needed & graph.keys()):
         inputs = graph[node]["inputs"]
-        if graph[node]["class_type"] == "OmniStageThinker" and is_link(inputs["model"]):
+        if graph[node]["class_type"] in kinds and is_link(inputs["model"]):
             model = planned.models.get(inputs["model"][0])
             if model is not None and model.id in models:
-                given = [name for name in _MEDIA if name in inputs]
-                untaken = _untaken(given, models[model.id])
-                yield from (Problem(node, name, words) for name, words in untaken)
+                yield node, inputs, models[model.id]
 
 
 def _of_job(node: str, spec: JobSpec, model: ModelInfo) -> Iterator[Problem]:
@@ -96,16 +127,22 @@ def _of_job(node: str, spec: JobSpec, model: ModelInfo) -> Iterator[Problem]:
         have = ", ".join(model.stages)
         yield Problem(node, "model", f"model {model.id!r} has no {spec.stage}; it has {have}")
         return
-    fields = stage.params.get("properties", {})
     for name, value in spec.params.items():
-        if name not in fields:
-            yield Problem(node, name, f"{name} means nothing to model {model.id!r}")
-        elif not _accepts(fields[name], value):
-            allowed = allowed_words(fields[name])
-            message = (
-                f"{name} = {reprlib.repr(value)} is not possible with model {model.id!r}; {allowed}"
-            )
-            yield Problem(node, name, message, value)
+        if name in stage.params.get("properties", {}):
+            yield from _of_value(node, name, value, stage, model)
+        else:
+            words = f"{name} means nothing to the {spec.stage} of model {model.id!r}"
+            yield Problem(node, name, words)
+
+
+def _of_value(
+    node: str, name: str, value: Any, stage: StageInfo, model: ModelInfo
+) -> Iterator[Problem]:
+    schema = stage.params["properties"][name]
+    if not _accepts(schema, value):
+        shown = f"{name} = {reprlib.repr(value)}"
+        words = f"{shown} is not possible with model {model.id!r}; {allowed_words(schema)}"
+        yield Problem(node, name, words, value)
 
 
 def _of_question(node: str, spec: JobSpec, source: Handle, model: ModelInfo) -> Iterator[Problem]:
@@ -157,6 +194,9 @@ def _placed(graph: Mapping[str, Any], problem: Problem) -> Problem | None:
 
     None where the node's function made up the value: a size from a latent, say.
     """
+    if name := _RENAMED.get(graph[problem.node]["class_type"], {}).get(problem.input):
+        words = problem.message.replace(problem.input, name, 1)
+        problem = replace(problem, input=name, message=words)
     linked = (v[0] for v in graph[problem.node]["inputs"].values() if is_link(v))
     for node in (problem.node, *linked):
         inputs = graph[node]["inputs"]
@@ -169,8 +209,8 @@ def _placed(graph: Mapping[str, Any], problem: Problem) -> Problem | None:
 
 def _accepts(schema: Mapping[str, Any], value: Any) -> bool:
     """Whether a value is in a JSON schema's range; other types are not judged here."""
-    if "enum" in schema or "const" in schema:
-        return value in _choices(schema)
+    if choices := choices_of(schema):
+        return value in choices
     size = len(value) if isinstance(value, str | list) else value
     if not isinstance(size, int | float):
         return True
@@ -179,14 +219,15 @@ def _accepts(schema: Mapping[str, Any], value: Any) -> bool:
 
 def allowed_words(schema: Mapping[str, Any]) -> str:
     """A JSON schema's range as words, e.g. "allowed: at least 16, at most 2048"."""
-    if "enum" in schema or "const" in schema:
-        return "allowed: " + ", ".join(map(str, _choices(schema)))
+    if choices := choices_of(schema):
+        return "allowed: " + ", ".join(map(str, choices))
     words = [text.format(schema[word]) for word, (_, text) in _RANGES.items() if word in schema]
     return "allowed: " + ", ".join(words)
 
 
-def _choices(schema: Mapping[str, Any]) -> list[Any]:
-    return list(schema.get("enum", [schema.get("const")]))
+def choices_of(schema: Mapping[str, Any]) -> list[Any]:
+    """What a JSON schema lists as possible; nothing: it lists nothing."""
+    return list(schema.get("enum", [schema["const"]] if "const" in schema else []))
 
 
 def refusal(found: Iterable[Problem], prompt: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..runtime.protocol.errors import EngineStarting, OmniStageError, RuntimeUna
 from ..runtime.protocol.messages import SubmitRequest
 from ..runtime.protocol.recipe import Handle, Recipe
 from .leases import CLIENT, Leases, owner_of
-from .planner import Plan, QueuedPrompt, ReadImage, plan
+from .planner import Plan, QueuedPrompt, ReadAudio, ReadImage, plan
 from .settings import Settings
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ class QueueAhead:
     Args:
         queue: ComfyUI's queue, as it is now.
         read_image: reads an input picture as `LoadImage` does.
+        read_audio: reads an input sound as `LoadAudio` does.
         settings: the settings in force now.
         client_at: the client for a runtime's address.
         leases: what prompts hold.
@@ -44,12 +45,14 @@ class QueueAhead:
         self,
         queue: Callable[[], list[QueuedPrompt]],
         read_image: ReadImage,
+        read_audio: ReadAudio,
         settings: Callable[[], Settings],
         client_at: Callable[[str], RuntimeClient],
         leases: Leases,
     ) -> None:
         self._queue = queue
         self._read_image = read_image
+        self._read_audio = read_audio
         self._settings = settings
         self._client_at = client_at
         self._leases = leases
@@ -97,7 +100,7 @@ class QueueAhead:
 
     async def _submit(self, prompt: QueuedPrompt, now_s: float) -> None:
         self._due_s[prompt.id] = float("inf")
-        planned = await asyncio.to_thread(plan, prompt, self._read_image)
+        planned = await asyncio.to_thread(plan, prompt, self._read_image, self._read_audio)
         try:
             for address in planned.addresses:
                 await self._hold(prompt, address, planned)

@@ -1,10 +1,10 @@
-"""One job of one node: submit or join it, show what happens, stop it, say what went wrong."""
+"""The jobs of one node: submit or join them, show what happens, stop, say what went wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -25,6 +25,7 @@ from . import host, media
 from .display import Display, News
 from .leases import CLIENT, owner_of
 from .pack import Pack, pack
+from .playback import EVENT, Playback
 from .values import Remote
 
 T = TypeVar("T")
@@ -49,8 +50,8 @@ class _Work:
     pack: Pack
     prompt: str
     node: str
-    result: Remote
     previews: bool
+    playback: Playback | None = None
     display: Display = field(default_factory=Display)
     news: SimpleQueue[News] = field(default_factory=SimpleQueue)
 
@@ -71,24 +72,60 @@ async def finish(title: str, result: Remote, describe: Describe = _say_nothing) 
         NodeError: the job was refused or failed.
     """
     if isinstance(result.source, Handle):
-        work = _work(result)
-        await _watch(title, work, _finished(work, describe))
+        work = _work()
+        await _watch(title, work, _finished(work, result, describe))
 
 
-async def fetch(title: str, result: Remote, describe: DescribeFrame = _say_nothing) -> Frame:
+async def begin(title: str, result: Remote, describe: Describe = _say_nothing) -> None:
+    """Have a result made, and leave the wait to whoever needs it; see `finish`.
+
+    Raises:
+        NodeError: the job was refused.
+    """
+    work = _work()
+    await _watch(title, work, _begun(work, result, describe))
+
+
+async def fetch(
+    title: str,
+    result: Remote,
+    describe: DescribeFrame = _say_nothing,
+    *,
+    playback: Playback | None = None,
+) -> Frame:
     """Wait for a result and download it; see `finish`.
+
+    Args:
+        title: the node's name, for error messages.
+        result: what to wait for.
+        describe: makes the line of text that the node shows.
+        playback: plays it on the page while it is made.
 
     Raises:
         NodeError: the job was refused or failed.
     """
     if not isinstance(result.source, Handle):
         return Frame.decode(result.source.data)
-    work = _work(result)
-    return await _watch(title, work, _fetched(work, describe))
+    work = _work(playback)
+    return await _watch(title, work, _fetched(work, result, describe))
 
 
-def _work(result: Remote) -> _Work:
-    return _Work(pack(), host.current_prompt(), host.current_node(), result, host.watched())
+async def fetch_all(
+    title: str, *results: Remote, playback: Playback | None = None
+) -> Sequence[Frame]:
+    """Wait for several jobs' results at the same time; see `fetch`.
+
+    Raises:
+        NodeError: a job was refused or failed.
+    """
+    work = _work(playback)
+    fetches = (_fetched(work, result, _say_nothing) for result in results)
+    return await _watch(title, work, _together(*fetches))
+
+
+def _work(playback: Playback | None = None) -> _Work:
+    node = host.current_node()
+    return _Work(pack(), host.current_prompt(), node, host.watched(), playback)
 
 
 # --- on the loop of the prompt --------------------------------------------------------------------
@@ -118,13 +155,17 @@ async def _until_done(work: _Work, future: concurrent.futures.Future[T]) -> T:
 
 
 def _show(work: _Work) -> None:
-    """Show the latest news on the node."""
-    shown = work.display.after(_taken(work.news))
+    """Show the latest news on the node, and play them."""
+    news = list(_taken(work.news))
+    shown = work.display.after(news)
     if shown.progress is not None:
         picture = None if shown.image is None else media.preview_image(shown.image)
         host.show_progress(work.node, shown.progress.step, shown.progress.total, picture)
     if shown.text:
         host.show_text(work.node, shown.text)
+    if work.playback is not None:
+        for message in work.playback.after(news):
+            host.tell_page(EVENT, {"prompt_id": work.prompt, "node": work.node, **message})
 
 
 def _taken(news: SimpleQueue[News]) -> Iterator[News]:
@@ -136,37 +177,57 @@ def _taken(news: SimpleQueue[News]) -> Iterator[News]:
 # --- on the I/O loop ------------------------------------------------------------------------------
 
 
-async def _finished(work: _Work, describe: Describe) -> None:
-    client = await work.pack.runtimes.ready(work.result.address)
-    _, _, params = await _finish(work, client)
+async def _together(*fetches: Coroutine[Any, Any, Frame]) -> Sequence[Frame]:
+    return await asyncio.gather(*fetches)
+
+
+async def _finished(work: _Work, result: Remote, describe: Describe) -> None:
+    client = await work.pack.runtimes.ready(result.address)
+    _, params = await _finish(work, client, _handle(result))
     work.news.put(describe(params))
 
 
-async def _fetched(work: _Work, describe: DescribeFrame) -> Frame:
-    client = await work.pack.runtimes.ready(work.result.address)
+async def _begun(work: _Work, result: Remote, describe: Describe) -> None:
+    client = await work.pack.runtimes.ready(result.address)
+    handle = _handle(result)
+    reply = await _submit(work, client, handle)
+    work.news.put(describe(reply.params[handle.job]))
+
+
+async def _fetched(work: _Work, result: Remote, describe: DescribeFrame) -> Frame:
+    client = await work.pack.runtimes.ready(result.address)
+    handle = _handle(result)
     for _ in range(_RETRIES):
         with suppress(ResultGone):  # evicted between two steps of ours: the recipe brings it back
-            return await _fetch(work, client, describe)
-    return await _fetch(work, client, describe)
+            return await _fetch(work, client, handle, describe)
+    return await _fetch(work, client, handle, describe)
 
 
-async def _fetch(work: _Work, client: RuntimeClient, describe: DescribeFrame) -> Frame:
-    key, output, params = await _finish(work, client)
-    frame = await client.output(key, output)
+async def _fetch(
+    work: _Work, client: RuntimeClient, handle: Handle, describe: DescribeFrame
+) -> Frame:
+    key, params = await _finish(work, client, handle)
+    frame = await client.output(key, handle.output)
+    work.news.put(frame)
     work.news.put(describe(params, frame))
     return frame
 
 
-async def _finish(work: _Work, client: RuntimeClient) -> tuple[str, str, Mapping[str, Any]]:
-    """Bring a job to its end; returns its key, the output's name, and its parameters."""
-    handle = work.result.source
-    assert isinstance(handle, Handle)
-    work.pack.leases.hold(work.prompt, client)
+def _handle(result: Remote) -> Handle:
+    """The handle of a result that a job makes."""
+    assert isinstance(result.source, Handle)
+    return result.source
+
+
+async def _finish(
+    work: _Work, client: RuntimeClient, handle: Handle
+) -> tuple[str, Mapping[str, Any]]:
+    """Bring a job to its end; returns its key and its parameters."""
     reply = await _submit(work, client, handle)
     key = reply.keys[handle.job]
     if reply.states[handle.job] != "done":  # queue-ahead has often been here before
         await _follow(work, client, key)
-    return key, handle.output, reply.params[handle.job]
+    return key, reply.params[handle.job]
 
 
 async def _follow(work: _Work, client: RuntimeClient, key: str) -> None:
@@ -181,6 +242,7 @@ async def _follow(work: _Work, client: RuntimeClient, key: str) -> None:
 
 
 async def _submit(work: _Work, client: RuntimeClient, handle: Handle) -> SubmitReply:
+    work.pack.leases.hold(work.prompt, client)
     request = SubmitRequest(owner_of(work.prompt), CLIENT, handle.recipe, previews=work.previews)
     while True:
         try:

@@ -98,6 +98,18 @@ class Hidden(Remote):
     __slots__ = ()
 
 
+class Codes(Remote):
+    """Speech as a codec's tokens, with the voice that says it."""
+
+    __slots__ = ()
+
+
+class Sound(Remote):
+    """Waveforms `[B, C, T]`, float32, with their rate."""
+
+    __slots__ = ()
+
+
 class Chat(Remote):
     """A conversation so far."""
 
@@ -110,6 +122,14 @@ class Answer(NamedTuple):
     text: Text
     hidden: Hidden
     history: Chat
+
+
+class Spoken(NamedTuple):
+    """What becomes of a text that is said to a model: the outputs of Speak, and the codes."""
+
+    sound: Sound
+    text: Text
+    codes: Codes
 
 
 class RemoteText(str):

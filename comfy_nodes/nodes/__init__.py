@@ -5,6 +5,7 @@ from .encode import TextEncode
 from .load import LoadModel
 from .message import Message
 from .sample import Sample
+from .speech import CodecDecode, Speak, Talker
 from .status import RuntimeStatus
 from .text_sampling import TextSampling
 from .thinker import Thinker
@@ -15,6 +16,9 @@ NODES = (
     Thinker,
     TextSampling,
     Message,
+    Talker,
+    CodecDecode,
+    Speak,
     TextEncode,
     Sample,
     VAEEncode,

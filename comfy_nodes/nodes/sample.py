@@ -60,7 +60,7 @@ class Sample(Node):
                 ),
                 io.Combo.Input(
                     "scheduler",
-                    options=_schedulers(),
+                    options=pack().catalogue.choices("sample", "scheduler"),
                     default=plans.DEFAULT,
                     tooltip="Noise schedule. default: the model's own.",
                 ),
@@ -112,16 +112,6 @@ def _side(name: str, word: str) -> io.Int.Input:
         step=8,
         tooltip=f"{word} in pixels. 0: the latent's, or the model's own default.",
     )
-
-
-def _schedulers() -> list[str]:
-    """Every schedule that some model of the runtime has."""
-    found = {plans.DEFAULT: None}
-    for model in pack().catalogue.last().values():
-        if "sample" in model.stages:
-            schema = model.stages["sample"].params["properties"].get("scheduler", {})
-            found |= dict.fromkeys(schema.get("enum", []))
-    return list(found)
 
 
 def _describe(params: Mapping[str, Any]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
+
 from omnistage.comfy_nodes.planner import QueuedPrompt
 
 TEXT_TO_IMAGE: dict[str, Any] = {
@@ -82,3 +84,34 @@ def chat(**nodes: dict[str, Any]) -> dict[str, Any]:
 def written() -> dict[str, Any]:
     """Text to image of a text that Thinker "7" writes."""
     return graph(_2={"prompt": ["7", 0]}) | chat(_7=thinker())
+
+
+def talker(**inputs: Any) -> dict[str, Any]:
+    """A Talker that says what Thinker "7" writes."""
+    neutral = {"voice": "default", "max_seconds": 0.0, "seed": 1}
+    own = {"model": ["6", 0], "hidden": ["7", 1]}
+    return {"class_type": "OmniStageTalker", "inputs": {**own, **neutral, **inputs}}
+
+
+def codec_decode(**inputs: Any) -> dict[str, Any]:
+    """A Codec Decode of what Talker "8" says."""
+    neutral = {"steps": 0, "guidance": -1.0, "play": False, "seed": 1}
+    own = {"model": ["6", 0], "codes": ["8", 0]}
+    return {"class_type": "OmniStageCodecDecode", "inputs": {**own, **neutral, **inputs}}
+
+
+def speak(**inputs: Any) -> dict[str, Any]:
+    """A Speak on the language model of node "6"."""
+    neutral = {"text": "Say hello.", "voice": "default", "play": False, "seed": 1}
+    return {"class_type": "OmniStageSpeak", "inputs": {"model": ["6", 0], **neutral, **inputs}}
+
+
+def speech(**nodes: dict[str, Any]) -> dict[str, Any]:
+    """A prompt that shows the text of node "7" and saves the sound of node "12"."""
+    save = {"class_type": "SaveAudio", "inputs": {"audio": ["12", 0], "filename_prefix": "x"}}
+    return chat(**nodes) | {"13": save}
+
+
+def silence() -> dict[str, Any]:
+    """A short AUDIO."""
+    return {"waveform": torch.zeros(1, 1, 4), "sample_rate": 16000}

@@ -131,6 +131,20 @@ def test_sounds_travel_bit_for_bit_with_their_rate(shape):
     assert torch.equal(torch.tensor(frame.tensors["waveform"].array), audio["waveform"])
 
 
+def test_a_sound_comes_back_as_it_was():
+    audio = sound(1, 1, 8, rate_hz=24000)
+    found = media.frame_to_audio(Frame.decode(media.audio_to_frame(audio).encode()))
+    assert found["sample_rate"] == 24000
+    assert found["waveform"].dtype == torch.float32
+    assert torch.equal(found["waveform"], audio["waveform"])
+
+
+def test_samples_for_a_page_are_clipped_and_mixed_down():
+    stereo = np.array([[[0.0, 1.0, -1.0, 4.0], [0.0, 0.0, -1.0, 4.0]]], np.float32)
+    samples = np.frombuffer(media.pcm16(stereo), "<i2")
+    assert samples.tolist() == [0, 16384, -32767, 32767]
+
+
 def test_films_travel_as_bytes_with_their_rate():
     images = torch.tensor([0.0, 0.5, 1.0, 1.5]).view(4, 1, 1, 1).expand(4, 2, 3, 3)
     frame = Frame.decode(media.video_to_frame(film(images, Fraction(30000, 1001))).encode())

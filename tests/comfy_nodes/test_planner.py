@@ -9,15 +9,23 @@ from omnistage.comfy_nodes import plans
 from omnistage.comfy_nodes.planner import plan
 from omnistage.comfy_nodes.values import Model
 
-from .prompts import chat, graph, message, queued, thinker, written
+from .prompts import (
+    chat,
+    codec_decode,
+    graph,
+    message,
+    queued,
+    silence,
+    speak,
+    speech,
+    talker,
+    thinker,
+    written,
+)
 
 
-def unreadable(_: str) -> None:
-    return None
-
-
-def planned(made, *targets, read_image=unreadable):
-    return plan(queued(made, *targets), read_image)
+def planned(made, *targets, **readers):
+    return plan(queued(made, *targets), **readers)
 
 
 def test_the_plan_is_what_the_nodes_ask_for():
@@ -187,3 +195,53 @@ def test_the_part_of_one_runtime():
     }
     part = planned(made, "5", "7").at("http://b")
     assert (list(part.models), list(part.results)) == (["6"], ["7"])
+
+
+# --- speech ---------------------------------------------------------------------------------------
+
+
+def spoken(**changes):
+    return speech(**{"_7": thinker(), "_8": talker(), "_12": codec_decode(), **changes})
+
+
+@pytest.mark.parametrize("targets", [("13",), ("9", "13"), ("13", "9")])
+def test_speech_is_planned_as_one_chain_whether_its_text_is_shown_or_not(targets):
+    result = planned(spoken(), *targets)
+    assert sorted(result.results) == ["12", "7", "8"]
+    recipe = result.results["12"].source.recipe
+    assert [job.stage for job in recipe] == ["thinker", "talker", "codec_decode"]
+    assert recipe.jobs[0].id == result.results["7"].source.job
+
+
+def test_a_sound_that_can_be_read_is_planned_with():
+    heard = spoken(
+        _7=thinker(audio=["10", 0]),
+        _10={"class_type": "LoadAudio", "inputs": {"audio": "a.wav", "audioUI": ""}},
+    )
+    ahead = planned(heard, "13", read_audio={"a.wav": silence()}.get)
+    assert sorted(ahead.results) == ["12", "7", "8"]
+    assert ahead.results["7"].source.blobs
+    assert planned(heard, "13").results == {}
+
+
+def test_sound_the_runtime_makes_is_not_known_ahead():
+    heard = spoken(_14=thinker(audio=["12", 0]), _15={"class_type": "PreviewAny", "inputs": {}})
+    heard["15"]["inputs"]["source"] = ["14", 0]
+    assert sorted(planned(heard, "15").results) == ["12", "7", "8"]
+
+
+def test_what_is_spoken_can_be_read_ahead_of_its_sound():
+    made = speech(_12=speak(), _7=thinker(prompt=["12", 1]))
+    result = planned(made, "9", "13")
+    assert sorted(result.results) == ["12", "7"]
+    first, second = result.results["7"].source.recipe
+    assert (first.stage, second.inputs["prompt"].output) == ("thinker", "text")
+
+
+def test_a_played_sound_is_planned_as_any():
+    played = spoken(_12=codec_decode(play=True))
+    assert planned(played, "13").results == planned(spoken(), "13").results
+    short = spoken()
+    for name in ("steps", "guidance", "play", "seed"):
+        del short["12"]["inputs"][name]
+    assert "12" in planned(short, "13").results

@@ -12,6 +12,7 @@ from omnistage.comfy_nodes.media import frame_to_images
 from omnistage.comfy_nodes.values import (
     Answer,
     Chat,
+    Codes,
     Conditioning,
     Model,
     Remote,
@@ -269,3 +270,53 @@ def test_a_message_after_an_answer_waits_for_its_words():
 def test_strict_goes_to_a_language_model_too_which_will_say_no():
     answer = plans.thinker(plans.load_model("smollm2", strict=True), "Hi.", "", **MODELS_OWN)
     assert spec_of(answer.text).params["strict"] is True
+
+
+# --- speech ---------------------------------------------------------------------------------------
+
+
+def say(voice: str = "default", **inputs) -> Codes:
+    return plans.talker(WRITER, think().hidden, voice, **{"max_seconds": 0.0, "seed": 5, **inputs})
+
+
+def test_a_talkers_own_defaults_are_left_out():
+    assert spec_of(say()).params == {"seed": 5}
+    assert spec_of(say()).inputs == {"hidden": think().hidden.source.ref}
+    assert spec_of(say("Default")).params == {"seed": 5}
+
+
+def test_a_voice_is_the_same_in_any_letters():
+    assert say("Chelsie") == say("chelsie") == say("CHELSIE")
+    assert spec_of(say("Chelsie")).params["voice"] == "chelsie"
+
+
+def test_what_is_said_about_the_speech_is_sent():
+    sampling = plans.text_sampling(**{**PLAIN, "top_k": 1}, **NO_TEXTS)
+    params = spec_of(say("ethan", max_seconds=2.5, sampling=sampling)).params
+    assert params == {"voice": "ethan", "max_seconds": 2.5, "seed": 5, "top_k": 1}
+
+
+def test_a_codecs_own_defaults_are_left_out():
+    sound = plans.codec_decode(WRITER, say(), seed=1)
+    assert spec_of(sound).params == {"seed": 1}
+    given = plans.codec_decode(WRITER, say(), steps=4, guidance=0.0, seed=1)
+    assert spec_of(given).params == {"steps": 4, "guidance": 0.0, "seed": 1}
+
+
+def test_speech_that_is_played_is_the_same_job():
+    assert plans.codec_decode(WRITER, say(), play=True) == plans.codec_decode(WRITER, say())
+
+
+def test_a_sound_carries_its_whole_recipe():
+    sound = plans.codec_decode(WRITER, say())
+    assert [job.stage for job in sound.source.recipe] == ["thinker", "talker", "codec_decode"]
+
+
+def test_to_speak_is_to_think_to_talk_and_to_decode():
+    text = RemoteText("Say hello.", think("What to say?").text)
+    spoken = plans.speak(WRITER, text, "Ethan", play=True, seed=5)
+    answer = plans.thinker(WRITER, text, "", **{**MODELS_OWN, "seed": 5})
+    codes = plans.talker(WRITER, answer.hidden, "ethan", max_seconds=0.0, seed=5)
+    assert spoken.text == answer.text
+    assert spoken.codes == codes
+    assert spoken.sound == plans.codec_decode(WRITER, codes, seed=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,22 @@ from omnistage.comfy_nodes.planner import plan
 from omnistage.comfy_nodes.precheck import problems, refusal, unknown_model
 from omnistage.runtime.models.chat import Chat, ThinkerParams
 from omnistage.runtime.models.qwen_image import QwenImage
+from omnistage.runtime.models.qwen_omni import QwenOmni
 from omnistage.runtime.protocol.messages import ModelInfo
 
-from .prompts import chat, graph, message, queued, sampling, thinker
+from .prompts import (
+    chat,
+    codec_decode,
+    graph,
+    message,
+    queued,
+    sampling,
+    silence,
+    speak,
+    speech,
+    talker,
+    thinker,
+)
 
 STAGES = {name: stage.info() for name, stage in QwenImage().graph({}).stages.items()}
 MODELS = {"demo": ModelInfo("demo", "qwen-image", "r1", STAGES)}
@@ -21,6 +35,8 @@ MODELS = {"demo": ModelInfo("demo", "qwen-image", "r1", STAGES)}
 
 class Config:
     """What of a language model's checkpoint its stages depend on."""
+
+    folder = Path()
 
     def __init__(self, **index: Any) -> None:
         self.index = index
@@ -35,8 +51,20 @@ def language_model(**index: Any) -> dict[str, ModelInfo]:
     return {"smollm2": ModelInfo("smollm2", "chat", "r1", stages)}
 
 
+QWEN25 = "Qwen2_5OmniForConditionalGeneration"
+QWEN3 = "Qwen3OmniMoeForConditionalGeneration"
+
+
+def speaking_model(architecture: str = QWEN25) -> dict[str, ModelInfo]:
+    talker = {"speaker_id": {"Chelsie": 1, "Ethan": 2}, "accept_hidden_layer": 2}
+    index = {"architectures": [architecture], "talker_config": talker}
+    graph = QwenOmni().stages(Config(**index, audio_config={}))
+    stages = {name: stage.info() for name, stage in graph.stages.items()}
+    return {"smollm2": ModelInfo("smollm2", "qwen-omni", "r1", stages)}
+
+
 def problems_of(made: dict[str, Any], models=MODELS, picture=None, target="5"):
-    planned = plan(queued(made, target), lambda _: picture)
+    planned = plan(queued(made, target), lambda _: picture, lambda _: silence())
     return list(problems(made, planned, models))
 
 
@@ -234,10 +262,114 @@ def test_strict_is_named_at_the_model():
     made["6"]["inputs"]["strict"] = True
     (problem,) = problems_of(made, language_model(), target="9")
     assert (problem.node, problem.input) == ("6", "strict")
-    assert problem.message == "strict means nothing to model 'smollm2'"
+    assert problem.message == "strict means nothing to the thinker of model 'smollm2'"
 
 
 def test_the_sampling_covers_the_models_parameters():
-    """What the two nodes offer, and the parameters that the runtime sets for itself."""
+    """What the two nodes offer, and the parameters that are no business of a graph's."""
     offered = {*thinker()["inputs"], *sampling()["inputs"]} - {"model"}
-    assert offered == ThinkerParams.model_fields.keys() - {"hidden_layers"}
+    assert offered == ThinkerParams.model_fields.keys() - {"hidden_layers", "answer"}
+
+
+# --- speech ---------------------------------------------------------------------------------------
+
+
+def of_speech(models=None, **nodes: dict[str, Any]):
+    """What is wrong with a prompt that saves the sound of node "12"."""
+    models = speaking_model() if models is None else models
+    found = problems_of(speech(**nodes), models, torch.zeros(1, 1, 1, 3), target="13")
+    return [(problem.node, problem.input, problem.message) for problem in found]
+
+
+def chain(**changes: dict[str, Any]) -> dict[str, Any]:
+    """Thinker "7", Talker "8" and Codec Decode "12"."""
+    return {"_7": thinker(), "_8": talker(), "_12": codec_decode(), **changes}
+
+
+@pytest.mark.parametrize("architecture", [QWEN25, QWEN3])
+@pytest.mark.parametrize("voice", ["default", "Default", "ethan", "Chelsie", "ETHAN"])
+def test_a_voice_of_the_models_is_good_in_any_letters(architecture, voice):
+    models = speaking_model(architecture)
+    assert of_speech(models, **chain(_8=talker(voice=voice))) == []
+    assert of_speech(models, _12=speak(voice=voice)) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node"),
+    [(chain(_8=talker(voice="Nova")), "8"), ({"_12": speak(voice="Nova")}, "12")],
+)
+def test_a_voice_the_model_lacks_is_refused_with_those_it_has(nodes, node):
+    words = "voice = 'nova' is not possible with model 'smollm2'; allowed: chelsie, ethan"
+    assert of_speech(**nodes) == [(node, "voice", words)]
+
+
+def test_a_voice_is_checked_although_what_it_is_to_say_is_not_known_yet():
+    computed = {"class_type": "StringConcatenate", "inputs": {"string_a": "a", "string_b": "b"}}
+    asked = thinker(prompt=["10", 0])
+    nodes = chain(_10=computed, _7=asked, _8=talker(voice="nova"))
+    assert [(node, name) for node, name, _ in of_speech(**nodes)] == [("8", "voice")]
+
+
+def test_a_single_voice_is_a_list_too():
+    models = speaking_model()
+    schema = models["smollm2"].stages["talker"].params
+    schema["properties"]["voice"] = {"const": "chelsie", "default": "chelsie"}
+    ((_, _, message),) = of_speech(models, **chain(_8=talker(voice="ethan")))
+    assert message.endswith("allowed: chelsie")
+    assert of_speech(models, **chain(_8=talker(voice="chelsie"))) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node", "field", "words"),
+    [
+        (chain(_8=talker(max_seconds=601.0)), "8", "max_seconds", "more than 0, at most 600"),
+        (chain(_12=codec_decode(steps=1)), "12", "steps", "at least 2, at most 100"),
+        (chain(_12=codec_decode(guidance=11.0)), "12", "guidance", "at most 10"),
+    ],
+)
+def test_the_ranges_of_speech_are_its_models(nodes, node, field, words):
+    ((own, name, message),) = of_speech(**nodes)
+    assert (own, name) == (node, field)
+    assert words in message
+
+
+@pytest.mark.parametrize(("field", "value"), [("steps", 10), ("guidance", 0.0)])
+def test_a_codec_without_a_solver_takes_no_word_about_it(field, value):
+    words = f"{field} means nothing to the codec_decode of model 'smollm2'"
+    nodes = chain(_12=codec_decode(**{field: value}))
+    assert of_speech(speaking_model(QWEN3), **nodes) == [("12", field, words)]
+    assert of_speech(speaking_model(QWEN3), **chain()) == []
+
+
+def test_what_a_sampling_says_of_words_alone_is_refused_for_speech():
+    words = sampling(top_p=0.5, stop="a")
+    ((node, name, message),) = of_speech(
+        **chain(_10=words, _8=talker(sampling=["10", 0])),
+    )
+    assert (node, name) == ("10", "stop")
+    assert message == "stop means nothing to the talker of model 'smollm2'"
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_nothing_said_is_refused_at_the_node_that_says_it(blank):
+    ((node, name, message),) = of_speech(_12=speak(text=blank))
+    assert (node, name) == ("12", "text")
+    assert message.startswith("text is empty")
+    assert of_speech(_7=thinker(), _12=speak(text=["7", 0])) == []
+
+
+def test_a_model_that_cannot_speak_is_told_what_it_has():
+    found = of_speech(language_model(), **chain())
+    assert [(node, name) for node, name, _ in found] == [("8", "model"), ("12", "model")]
+    assert found[0][2] == "model 'smollm2' has no talker; it has thinker"
+    found = of_speech(language_model(), _12=speak())
+    assert [(node, name) for node, name, _ in found] == [("12", "model")] * 2
+
+
+def test_each_problem_is_said_once():
+    made = speech(**chain())
+    made["6"]["inputs"]["strict"] = True
+    found = [(p.node, p.input) for p in problems_of(made, speaking_model(), target="13")]
+    assert found == [("6", "strict")] * 3, "one for each stage"
+    both = {"_7": speak(), "_12": speak(voice="nova", text=["7", 1])}
+    assert [(node, name) for node, name, _ in of_speech(**both)] == [("12", "voice")]

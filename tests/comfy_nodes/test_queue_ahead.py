@@ -11,7 +11,7 @@ from omnistage.comfy_nodes.settings import Settings
 from omnistage.runtime.protocol.errors import InvalidRequest, NotFound, RuntimeUnavailable
 from omnistage.runtime.protocol.messages import SubmitReply, SubmitRequest
 
-from .prompts import graph, queued
+from .prompts import codec_decode, graph, queued, silence, speech, talker, thinker
 
 
 class NotingClient:
@@ -53,7 +53,12 @@ class Bench:
         self.settings = Settings.of({}, {})
         self.leases = Leases()
         self.watcher = QueueAhead(
-            lambda: list(self.queue), self.read, lambda: self.settings, self.client_at, self.leases
+            lambda: list(self.queue),
+            self.read,
+            lambda _: silence(),
+            lambda: self.settings,
+            self.client_at,
+            self.leases,
         )
 
     def client_at(self, _: str) -> NotingClient:
@@ -161,6 +166,16 @@ async def test_an_input_picture_is_read_and_uploaded(bench):
     bench.queue.append(queued(made))
     await bench.watcher.tick()
     assert sorted(bench.stages[0]) == ["sample", "text_encode", "vae_decode", "vae_encode"]
+    assert set(bench.client.blobs[0]) == bench.client.submitted[0].recipe.blobs()
+
+
+async def test_what_is_said_to_a_model_is_answered_aloud_as_one_chain(bench):
+    made = speech(_7=thinker(audio=["10", 0]), _8=talker(), _12=codec_decode()) | {
+        "10": {"class_type": "LoadAudio", "inputs": {"audio": "question.wav"}}
+    }
+    bench.queue.append(queued(made, "13"))
+    await bench.watcher.tick()
+    assert bench.stages == [["thinker", "talker", "codec_decode"]]
     assert set(bench.client.blobs[0]) == bench.client.submitted[0].recipe.blobs()
 
 

@@ -20,6 +20,8 @@ SNAPSHOT = json.loads((ROOT / "tests" / "e2e" / "nodes.snapshot.json").read_text
 WIDGETS = {"BOOLEAN", "COMBO", "FLOAT", "INT", "STRING"}
 CORE_NODES = {
     "SaveImage": {"required": [["images", "IMAGE"], ["filename_prefix", "STRING"]]},
+    "SaveAudio": {"required": [["audio", "AUDIO"], ["filename_prefix", "STRING"]]},
+    "LoadAudio": {"required": [["audio", "COMBO"]]},
     "PreviewAny": {"required": [["source", "*"]]},
 }
 
