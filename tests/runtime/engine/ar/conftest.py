@@ -19,6 +19,15 @@ make_torchvision_importable()
 SPEAKING = (tiny_models.qwen25_omni_speaking, tiny_models.qwen3_omni_speaking)
 
 
+_KEPT = []
+
+
+def kept(core):
+    """A core that lives as long as the process."""
+    _KEPT.append(core)
+    return core
+
+
 class Engine:
     """An AR engine, and what its tasks came to."""
 
@@ -26,7 +35,7 @@ class Engine:
         from omnistage.runtime.engine.ar.build import build_core
 
         self.entry, self.stage = entry, entry.graph[stage]
-        self.core = build_core(ARSettings(kv_cache_mb=32, **settings), entry, stage)
+        self.core = kept(build_core(ARSettings(kv_cache_mb=32, **settings), entry, stage))
         self.events = []
 
     def task(self, name, inputs=None, priority=0, followed=(), **params):

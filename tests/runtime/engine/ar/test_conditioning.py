@@ -15,6 +15,8 @@ from omnistage.runtime.protocol.errors import InvalidRequest, JobFailed
 from omnistage.runtime.protocol.frames import Frame, Tensor
 from omnistage.tests.fakes import tiny_models
 
+from .conftest import kept
+
 pytestmark = pytest.mark.ar
 
 PROMPT = 7
@@ -64,7 +66,7 @@ def core(checkpoints, engine):
     place = "omnistage.tests.fakes.conditioned_model:Conditioned"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(out_of_tree.MODELS, "Conditioned", place)
-        return core_of(ARSettings(kv_cache_mb=32), entry, Program(), "s")
+        return kept(core_of(ARSettings(kv_cache_mb=32), entry, Program(), "s"))
 
 
 def requests():

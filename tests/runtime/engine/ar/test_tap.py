@@ -12,6 +12,8 @@ from omnistage.runtime.models.program import Bundle
 from omnistage.runtime.models.wire import to_bundle
 from omnistage.tests.fakes import tiny_models
 
+from .conftest import kept
+
 pytestmark = pytest.mark.ar
 
 PROMPTS = [[3, 1, 4, 1, 5], list(range(40))]
@@ -33,7 +35,7 @@ def test_chosen_layers_are_transformers(layers, checkpoints, engine):
     engine(tiny_models.qwen3_omni)  # see the fixture: the first engine decides
     folder, model = checkpoints(tiny_models.chat_model)
     stage = EncoderStage(layer_reader(layers), folder, width=128, max_tokens=256, layers=layers)
-    core = core_of(ARSettings(kv_cache_mb=32), ModelEntry("t", str(folder)), stage, "s")
+    core = kept(core_of(ARSettings(kv_cache_mb=32), ModelEntry("t", str(folder)), stage, "s"))
     for i, ids in enumerate(PROMPTS):
         core.submit(StageTask(str(i), "t", "s", {"ids": ids}))
     ends = {}
