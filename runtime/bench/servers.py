@@ -69,10 +69,11 @@ class Server:
     def launch(
         self, command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
     ) -> None:
-        """Start the process and wait until it answers.
+        """Start the process and wait until it answers; it is ended if it does not.
 
         Raises:
             RuntimeError: it ended instead; carries the end of its log.
+            TimeoutError: it does not answer in time.
         """
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -84,7 +85,11 @@ class Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_until(self._answers, f"{self.log.name} says the server is up", START_TIMEOUT_S)
+        try:
+            wait_until(self._answers, f"{self.log.name} says the server is up", START_TIMEOUT_S)
+        except BaseException:
+            self.end()
+            raise
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> None:
         """Send a signal to the process and all its children, and wait for its end."""

@@ -45,6 +45,7 @@ def runtime_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime
     """A runtime that serves nothing but a model that speaks."""
     checkpoint = tmp_path_factory.mktemp("voice")
     tiny_models.qwen25_omni_speaking(checkpoint)
+    tiny_models.talks_on(checkpoint)
     server = Runtime(
         tmp_path_factory.mktemp("runtime"),
         f"leases.ttl_s={LEASE_S}",

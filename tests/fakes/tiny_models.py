@@ -456,3 +456,20 @@ def _save_processor(cls, fast, folder, **parts):
         setattr(fast, name, token)
         fast.init_kwargs[name] = token
     cls(tokenizer=fast, chat_template=fast.chat_template, **parts).save_pretrained(folder)
+
+
+def talks_on(folder):
+    """Have a Qwen2.5 Talker of random weights choose no special code: it ends at its limit.
+
+    Its first channel is large whatever it is told, and speaks against those codes.
+    """
+    from safetensors.torch import load_file, save_file
+
+    config = json.loads((folder / "config.json").read_text())["talker_config"]
+    special = [value for name, value in config.items() if name.startswith("tts_codec_")]
+    weights = load_file(folder / "model.safetensors")
+    weights["talker.thinker_to_talker_proj.bias"][0] += 6
+    head = weights["talker.codec_head.weight"]
+    head[:, 0] = 0
+    head[special, 0] = -6
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
