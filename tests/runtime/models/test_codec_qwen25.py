@@ -133,7 +133,7 @@ def test_the_seed_decides(codec):
     tasks = [codec.task(str(i), codes, steps=3, seed=seed) for i, seed in enumerate((1, 1, 2))]
     torch.manual_seed(5)
     run = codec.run(*tasks)
-    assert_close(run.sound("0"), run.sound("1"), 1e-6)
+    assert_close(run.sound("0"), run.sound("1"), 2e-5)
     assert (run.sound("0") - run.sound("2")).abs().max() > 1e-2
 
 
@@ -150,7 +150,7 @@ def test_voices_differ_and_their_names_have_no_case(codec):
     codes = codec.codes(5)
     names = ("Chelsie", "ETHAN", "ethan")
     run = codec.run(*(codec.task(name, codes, voice=name, steps=3) for name in names))
-    assert_close(run.sound("ETHAN"), run.sound("ethan"), 1e-6)
+    assert_close(run.sound("ETHAN"), run.sound("ethan"), 2e-5)
     assert (run.sound("ETHAN") - run.sound("Chelsie")).abs().max() > 1e-3
 
 
