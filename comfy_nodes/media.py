@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ..runtime.protocol import pcm
 from ..runtime.protocol.conversation import Media
 from ..runtime.protocol.errors import InvalidRequest
 from ..runtime.protocol.frames import Frame, Tensor
@@ -64,8 +65,7 @@ def frame_to_audio(frame: Frame) -> dict[str, Any]:
 
 def pcm16(waveform: np.ndarray[Any, Any]) -> bytes:
     """The first of some waveforms `[B, C, T]`, mixed down: 16-bit little-endian samples."""
-    samples = waveform[0].mean(0).clip(-1, 1)
-    return bytes((samples * 32767).round().astype("<i2").tobytes())
+    return pcm.pcm16(waveform[0].mean(0))
 
 
 def video_to_frame(video: VideoInput) -> Frame:

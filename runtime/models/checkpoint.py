@@ -95,7 +95,7 @@ class Checkpoint:
         """
         digest = hashlib.sha256()
         for path in self._files("*"):
-            if path.suffix in (".json", ".txt", ".safetensors"):
+            if path.suffix in (".json", ".txt", ".safetensors", ".pt"):
                 digest.update(str(path.relative_to(self.folder)).encode())
                 digest.update(_sample(path))
         return digest.hexdigest()[:16]
@@ -150,7 +150,7 @@ def _check_shards(path: Path) -> None:
 def _sample(path: Path) -> bytes:
     size = path.stat().st_size
     with path.open("rb") as file:
-        if path.suffix != ".safetensors" or size <= 2 * _SAMPLE_BYTES:
+        if path.suffix in (".json", ".txt") or size <= 2 * _SAMPLE_BYTES:
             return file.read()
         head = file.read(_SAMPLE_BYTES)
         file.seek(-_SAMPLE_BYTES, 2)

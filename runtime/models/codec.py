@@ -12,12 +12,11 @@ import torch
 from ..protocol.errors import InvalidRequest, JobFailed
 from .chunks import Chunking
 from .program import Bundle, LoadedModel, StageContext
-from .qwen_omni import is_qwen3
+from .qwen_omni import RATE_HZ, is_qwen3
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
-RATE_HZ: Final = 24000
 STAGE: Final = "codec_decode"
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .program import LoadedModel
 
 MAX_SEED = 2**63 - 1
+RATE_HZ = 24000
+"""Of the sound that these models make."""
 _QWEN25 = ("Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration")
 _QWEN3 = ("Qwen3OmniMoeForConditionalGeneration",)
 

@@ -16,6 +16,7 @@ import torch
 from ..protocol.errors import InvalidRequest
 from ..protocol.frames import Frame
 from .ar_stage import ARResult, SubConfig
+from .qwen_omni import RATE_HZ
 from .talker import INPUT, Hidden, Rows, Talker
 from .weight_rows import weight_rows
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
 
 _EMBEDDING = "thinker.model.embed_tokens.weight"
-_RATE_HZ = 24000
 _ROLE_TOKENS = 3
 """Of the reply's turn: its start, whose it is, a line break. They have no code."""
 _PADS = 4
@@ -48,7 +48,7 @@ class Qwen3Talker(Talker):
         self._turns = _Turns(index)
         codec = index["code2wav_config"]
         samples = math.prod([*codec["upsample_rates"], *codec["upsampling_ratios"]])
-        self.codes_per_second = _RATE_HZ / samples
+        self.codes_per_second = RATE_HZ / samples
         self._stop = [int(self.config["codec_eos_token_id"])]
         speakers = self.config["speaker_id"]
         self._voices = {name.lower(): int(token) for name, token in speakers.items()}

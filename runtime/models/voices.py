@@ -16,6 +16,8 @@ SPEAKERS: Final = "spk_dict.pt"
 
 _USUAL: Final = "chelsie"
 _MAX_BYTES: Final = 1 << 22
+_OF_PICKLE: Final = (pickle.UnpicklingError, AttributeError, EOFError, IndexError, KeyError)
+"""What reading a broken pickle may raise; one such file must not hide the other models."""
 
 
 def voices_of(config: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
@@ -43,7 +45,7 @@ def _speakers(path: Path) -> list[str]:
             if archive.getinfo(name).file_size > _MAX_BYTES:
                 raise ValueError("it is too long")
             return list(_Keys(io.BytesIO(archive.read(name))).load())
-    except (ValueError, TypeError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+    except (*_OF_PICKLE, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise ModelLoadFailed(f"The file {path} is corrupt: {error}", field=path.name) from error
 
 

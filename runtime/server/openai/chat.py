@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from aiohttp import web
 
+from ...models.qwen_omni import RATE_HZ
 from ...models.stage import Stage
 from ...orchestrator.orchestrator import Orchestrator
 from ...protocol.conversation import MediaKind
@@ -26,7 +27,7 @@ from .messages import read_messages
 from .request import ChatRequest
 from .sound import SoundFile
 from .stream import EventStream
-from .voice import RATE_HZ, spoken
+from .voice import spoken
 from .work import all_of, follow, submitted
 
 _INPUTS: Mapping[MediaKind, str] = {"image": "images", "audio": "audio", "video": "video"}

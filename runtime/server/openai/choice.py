@@ -9,8 +9,8 @@ from typing import Any
 
 from ...orchestrator.orchestrator import Orchestrator
 from ...protocol.messages import JobEvent
+from ...protocol.pcm import pcm16
 from .answer import Answer, Completion, sound_id
-from .sound import pcm16
 from .soundtrack import sound_of
 from .stream import EventStream
 from .transcript import Transcript

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...protocol.pcm import pcm16
 from .library import library
 
 Samples = npt.NDArray[np.float32]
@@ -114,8 +115,3 @@ class _Sink:
     def take(self) -> bytes:
         data, self._bytes = bytes(self._bytes), bytearray()
         return data
-
-
-def pcm16(samples: Samples) -> bytes:
-    """16-bit little-endian samples."""
-    return (np.clip(samples, -1, 1) * 32767).round().astype("<i2").tobytes()

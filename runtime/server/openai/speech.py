@@ -9,6 +9,7 @@ from typing import Final, Literal
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ...models.qwen_omni import RATE_HZ
 from ...orchestrator.orchestrator import Orchestrator
 from ...protocol.recipe import JobSpec
 from ..body import read_body
@@ -19,7 +20,7 @@ from .request import json_object, refused
 from .sound import SoundFile
 from .soundtrack import sound_of
 from .stream import EventStream
-from .voice import RATE_HZ, spoken
+from .voice import spoken
 from .work import submitted
 
 _MAX_BODY_BYTES: Final = 1 << 20

@@ -9,8 +9,6 @@ from ...models.stage import Stage
 from ...protocol.errors import InvalidRequest
 from ...protocol.recipe import JobOutput, JobSpec
 
-RATE_HZ: Final = 24000
-
 _USUAL: Final = "default"
 _STAGES: Final = ("thinker", "talker", "codec_decode")
 

@@ -14,8 +14,9 @@ from omnistage.runtime.client import RuntimeClient
 from omnistage.runtime.protocol.errors import EngineLost
 from omnistage.runtime.protocol.frames import Frame, Tensor
 from omnistage.runtime.protocol.messages import JobEvent
+from omnistage.runtime.protocol.pcm import pcm16
 from omnistage.runtime.protocol.recipe import JobSpec, handle_of
-from omnistage.runtime.server.openai.sound import FORMATS, SoundFile, pcm16
+from omnistage.runtime.server.openai.sound import FORMATS, SoundFile
 from omnistage.runtime.server.openai.soundtrack import Soundtrack
 from omnistage.runtime.server.openai.speech import SpeechRequest
 from omnistage.tests.fakes.fake_chat_core import SAMPLES, said
