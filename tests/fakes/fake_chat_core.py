@@ -29,7 +29,8 @@ class FakeChatCore:
         say: the answer, instead of what was given.
         then: the answer after a crash, instead of the same again.
         trouble: what happens after `at` pieces: `crash` (once, if there is a `folder`), `fail`,
-            `fault` (a failure that is the request's fault), or nothing more than a pause.
+            `fault` and `prompt` (failures that are the request's fault), or nothing more than a
+            pause.
         at: None: never.
         folder: the trouble waits for a file `go` in it; `crashed` is there after the crash.
         endless: it says the answer again and again.
@@ -124,6 +125,8 @@ class FakeChatCore:
             if self.folder:
                 Path(self.folder, "crashed").touch()
             raise RuntimeError("the core is broken")
+        if self.trouble == "prompt":
+            return InvalidRequest("The prompt is too long.", field="prompt")
         if self.trouble == "fault":
             return InvalidRequest("The history is too long.", field="history[0].content")
         return JobFailed("The thinker lost its thread.")

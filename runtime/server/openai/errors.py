@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from aiohttp import web
@@ -22,8 +24,8 @@ log = logging.getLogger(__name__)
 _PATHS = ("/v1/audio/", "/v1/chat/", "/v1/models/")
 _CODES = {UnknownModel.code: "model_not_found", Unauthorised.code: "invalid_api_key"}
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-# What the thinker calls its fields, as a chat request does.
-_THINKER_FIELDS = {
+# What the thinker calls its fields, as a chat request, or one for speech, does.
+_CHAT_FIELDS = {
     "audio": "messages",
     "history": "messages",
     "image": "messages",
@@ -31,6 +33,7 @@ _THINKER_FIELDS = {
     "prompt": "messages",
     "video": "messages",
 }
+SPEECH_FIELDS = {"answer": "input", "prompt": "input", "system": "instructions"}
 
 
 @web.middleware
@@ -43,18 +46,26 @@ async def errors_as_openai(request: web.Request, handler: Handler) -> web.Stream
     except web.HTTPException:
         raise
     except Exception as error:  # noqa: BLE001 - the HTTP border; `as_known` logs it
-        return _response(as_known(error))
+        speech = request.path.startswith("/v1/audio/")
+        return _response(as_known(error), SPEECH_FIELDS if speech else _CHAT_FIELDS)
 
 
-def error_body(error: OmniStageError) -> dict[str, Any]:
-    """The error as a JSON object."""
+def error_body(
+    error: OmniStageError, fields: Mapping[str, str] = MappingProxyType(_CHAT_FIELDS)
+) -> dict[str, Any]:
+    """The error as a JSON object.
+
+    Args:
+        error: what went wrong.
+        fields: what the request calls the thinker's fields.
+    """
     status = _status(error)
     general = "invalid_request_error" if status < 500 else "server_error"
     return {
         "error": {
             "message": error.message,
             "type": _TYPES.get(status, general),
-            "param": _param(error),
+            "param": _param(error, fields),
             "code": _CODES.get(error.code, error.code),
         }
     }
@@ -79,10 +90,10 @@ def refusal(field: str, problem: str, allowed: str) -> InvalidRequest:
     return InvalidRequest(f"{field} {problem}. Allowed: {allowed}.", field=field, allowed=allowed)
 
 
-def _response(error: OmniStageError) -> web.Response:
+def _response(error: OmniStageError, fields: Mapping[str, str]) -> web.Response:
     # OpenAI's clients repeat whatever answers 5xx or 429, unless this header says otherwise.
     headers = {"x-should-retry": "true" if error.retry_helps else "false"}
-    return web.json_response(error_body(error), status=_status(error), headers=headers)
+    return web.json_response(error_body(error, fields), status=_status(error), headers=headers)
 
 
 def _status(error: OmniStageError) -> int:
@@ -93,9 +104,9 @@ def _status(error: OmniStageError) -> int:
     return 503 if error.retry_helps else 500
 
 
-def _param(error: OmniStageError) -> str | None:
+def _param(error: OmniStageError, fields: Mapping[str, str]) -> str | None:
     """The field that is wrong: a stage's `history[0]` is a request's `messages[0]`."""
     if error.field is None or error.stage is None:
         return error.field
     name, bracket, rest = error.field.partition("[")
-    return _THINKER_FIELDS.get(name, name) + bracket + rest
+    return fields.get(name, name) + bracket + rest

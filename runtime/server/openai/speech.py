@@ -11,17 +11,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...models.qwen_omni import RATE_HZ
 from ...orchestrator.orchestrator import Orchestrator
+from ...protocol.errors import DependencyFailed
 from ...protocol.recipe import JobSpec
 from ..body import read_body
 from ..services import SERVICES, Services
 from .chat import thinker_of
-from .errors import as_known, error_body
+from .errors import SPEECH_FIELDS, as_known, error_body
 from .request import json_object, refused
 from .sound import SoundFile
 from .soundtrack import sound_of
 from .stream import EventStream
 from .voice import spoken
-from .work import submitted
+from .work import cause_of, submitted
 
 _MAX_BODY_BYTES: Final = 1 << 20
 
@@ -60,9 +61,11 @@ async def speak(request: web.Request) -> web.StreamResponse:
     asked = SpeechRequest.parse(await read_body(request, _MAX_BODY_BYTES))
     specs = await _specs(asked, services)
     async with submitted(services, request.remote or "openai", specs) as keys:
-        if asked.stream_format == "sse":
-            return await _as_events(request, asked, services.orchestrator, keys)
-        return await _as_file(request, asked, services.orchestrator, keys[-1])
+        answer = _as_events if asked.stream_format == "sse" else _as_file
+        try:
+            return await answer(request, asked, services.orchestrator, keys)
+        except DependencyFailed as error:
+            raise cause_of(services.orchestrator, keys, error) from error
 
 
 async def _specs(asked: SpeechRequest, services: Services) -> list[JobSpec]:
@@ -75,7 +78,7 @@ async def _specs(asked: SpeechRequest, services: Services) -> list[JobSpec]:
 
 
 async def _as_file(
-    request: web.Request, asked: SpeechRequest, orchestrator: Orchestrator, key: str
+    request: web.Request, asked: SpeechRequest, orchestrator: Orchestrator, keys: list[str]
 ) -> web.StreamResponse:
     """A response that begins with its first bytes: until then an error can have a status."""
     file = SoundFile(asked.response_format, RATE_HZ)
@@ -89,9 +92,11 @@ async def _as_file(
 
     with contextlib.suppress(ConnectionError):  # the reader has gone
         try:
-            async for samples in sound_of(orchestrator, key):
+            async for samples in sound_of(orchestrator, keys[-1]):
                 await send(file.write(samples))
             await send(file.end())
+        except ConnectionError:
+            raise
         except Exception as error:
             if not response.prepared:
                 raise
@@ -126,7 +131,7 @@ async def _as_events(
         except Exception as error:
             if not stream.response.prepared:
                 raise
-            await stream.send(error_body(as_known(error)))
+            await stream.send(error_body(as_known(error), SPEECH_FIELDS))
     return stream.response
 
 

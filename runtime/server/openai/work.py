@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from ...orchestrator.orchestrator import Orchestrator
+from ...protocol.errors import DependencyFailed, OmniStageError
 from ...protocol.messages import JobEvent, SubmitRequest
 from ...protocol.recipe import JobSpec, Recipe
 from ..services import Services
@@ -59,6 +60,16 @@ async def follow(
                 await on_event(event)
     finally:
         orchestrator.unsubscribe(key, subscription)
+
+
+def cause_of(orchestrator: Orchestrator, keys: Iterable[str], error: OmniStageError) -> Exception:
+    """The failure of the first of some jobs that failed by itself; `error` if none did."""
+    for key in keys:
+        job = orchestrator.job(key)
+        own = next((event.error for event in job.news if event.error is not None), None)
+        if own is not None and not isinstance(own, DependencyFailed):
+            return own
+    return error
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

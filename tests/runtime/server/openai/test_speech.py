@@ -90,6 +90,14 @@ async def test_a_failure_before_the_first_sound_has_a_status(server):
         await speech(server)
 
 
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+async def test_a_text_that_the_thinker_refuses_is_the_requests_fault(server, stream_format):
+    await server.start(trouble="prompt", at=0)
+    with pytest.raises(openai.BadRequestError, match="too long") as caught:
+        await speech(server, stream_format=stream_format)
+    assert caught.value.param == "input"
+
+
 async def test_a_failure_in_the_middle_breaks_off(server, tmp_path):
     await server.start(say=TEXT, trouble="fail", at=1, folder=str(tmp_path))
     create = server.client.audio.speech.with_streaming_response.create
@@ -146,6 +154,15 @@ async def test_a_chat_is_answered_in_writing_and_in_sound(server):
         assert choice.message.audio.transcript == TEXT
         sound, _ = decoded(base64.b64decode(choice.message.audio.data))
         assert said(sound) == TEXT
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}])
+async def test_a_spoken_chat_that_the_thinker_refuses_is_the_requests_fault(server, fields):
+    await server.start(trouble="fault", at=0)
+    spoken = {"modalities": ["text", "audio"], "audio": {"voice": "bob", "format": "pcm16"}}
+    with pytest.raises(openai.BadRequestError, match="too long") as caught:
+        await server.ask(model="speaks", **spoken, **fields)
+    assert caught.value.param == "messages[0].content"
 
 
 async def test_a_chat_is_written_and_said_at_the_same_time(server):
