@@ -71,7 +71,7 @@ format: $(VENV_READY) ## fix what ruff can fix
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: $(VENV_READY) $(if $(filter queue,$(BENCH)),$(COMFYUI_READY)) ## run a benchmark: BENCH=ar|engine|mixed|policy|queue|residency
+bench: $(VENV_READY) $(if $(filter queue,$(BENCH)),$(COMFYUI_READY)) ## run a benchmark: BENCH=ar|engine|memory|mixed|policy|queue|residency|speech
 	$(PY) -m omnistage.runtime bench $(BENCH) $(ARGS)
 
 clean: ## remove the environments, caches and build results

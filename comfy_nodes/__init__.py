@@ -4,7 +4,9 @@ Needs the standard library, aiohttp, numpy, torch, Pillow and ComfyUI's own modu
 else. It computes nothing: a node says which job it wants, waits, and passes on a handle.
 
 - `values`, `plans`      what flows between nodes, and what each node asks for (pure)
-- `planner`, `precheck`  the same, for a whole prompt, before it runs (pure)
+- `planner`              the same, for a whole prompt, before it runs (pure)
+- `precheck`, `fit`      what of it the models will refuse, as `problem` says it (pure)
+- `schemas`, `guidance`  what models say of their parameters; names of a guider's (pure)
 - `media`                frames to and from IMAGE, AUDIO, VIDEO and LATENT
 - `host`                 all that is asked of ComfyUI's own modules
 - `io_loop`, `runtimes`, `catalogue`, `leases`   the connection to runtimes

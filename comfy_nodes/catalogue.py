@@ -10,8 +10,8 @@ from contextlib import suppress
 from ..runtime.protocol.errors import OmniStageError
 from ..runtime.protocol.messages import ModelInfo
 from .plans import DEFAULT
-from .precheck import choices_of
 from .runtimes import Runtimes
+from .schemas import choices_in
 
 _FRESH_S = 2.0
 """How long an answer is good for without asking again: one burst of prompts."""
@@ -34,12 +34,16 @@ class Catalogue:
 
     def choices(self, stage: str, parameter: str) -> list[str]:
         """`default`, then every choice of some model at the configured address, as last seen."""
-        found = {DEFAULT: None}
-        for model in self.last().values():
-            if stage in model.stages:
-                schema = model.stages[stage].params["properties"].get(parameter, {})
-                found |= dict.fromkeys(choices_of(schema))
-        return list(found)
+        return list(dict.fromkeys([DEFAULT, *self.names(stage, parameter)]))
+
+    def names(self, stage: str, *path: str) -> list[str]:
+        """Every choice of some model at a place inside a stage's parameters, as last seen."""
+        stages = [model.stages[stage] for model in self.last().values() if stage in model.stages]
+        return list(dict.fromkeys(name for s in stages for name in choices_in(s.params, *path)))
+
+    def loras(self) -> list[str]:
+        """Every adapter of some model at the configured address, as last seen."""
+        return list(dict.fromkeys(name for model in self.last().values() for name in model.loras))
 
     async def models(self, address: str = "") -> Mapping[str, ModelInfo]:
         """The models by id, asked for unless just seen.

@@ -103,14 +103,17 @@ def saved_settings() -> dict[str, Any]:
     return saved if isinstance(saved, dict) else {}
 
 
-def read_image(name: str) -> torch.Tensor | None:
-    """A picture `[B, H, W, C]` as the node `LoadImage` will give it; None if it cannot be read."""
+def read_image(name: str) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """A picture and its mask as the node `LoadImage` will give them; None if it cannot be read.
+
+    `[B, H, W, C]` and `[B, H, W]`.
+    """
     try:
-        image: torch.Tensor = nodes.LoadImage().load_image(name)[0]
+        image, mask = nodes.LoadImage().load_image(name)[:2]
     except (OSError, ValueError) as error:
         log.debug("OmniStage: %s cannot be read ahead: %s", name, error)
         return None
-    return image
+    return image, mask
 
 
 def read_audio(name: str) -> dict[str, Any] | None:

@@ -1,15 +1,16 @@
 """Frames of the runtime to and from ComfyUI's IMAGE, AUDIO, VIDEO, LATENT and CONDITIONING.
 
-Layouts: IMAGE is float32 `[B, H, W, C]` in 0..1; AUDIO is `{"waveform": [B, C, T],
-"sample_rate": Hz}`; VIDEO gives `images [T, H, W, C]` and a frame rate; LATENT is
-`{"samples": [B, C, (1,) h, w]}` in the VAE's own space; CONDITIONING is
-`[[embeddings, facts], ...]`.
+Layouts: IMAGE is float32 `[B, H, W, C]` in 0..1; MASK is float32 `[B, H, W]` in 0..1; AUDIO is
+`{"waveform": [B, C, T], "sample_rate": Hz}`; VIDEO gives `images [T, H, W, C]` and a frame rate;
+LATENT is `{"samples": [B, C, (frames,) h, w]}` in the VAE's own space, perhaps with a `noise_mask`
+of any size; CONDITIONING is `[[embeddings, facts], ...]`.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,9 +43,42 @@ def images_to_frame(image: torch.Tensor) -> Frame:
     return Frame({"kind": "images"}, {"images": _wire(_rgb(image, "image"))})
 
 
+def mask_to_frame(mask: torch.Tensor, size: tuple[int, int]) -> Frame:
+    """A MASK as a frame of kind `images` `[B, H, W, 1]`.
+
+    Args:
+        mask: `[B, H, W]` or `[H, W]`, 0..1.
+        size: width and height of its pictures in pixels.
+
+    Raises:
+        InvalidRequest: it has another shape, or another size than its pictures.
+    """
+    values = mask.detach().to("cpu", torch.float32)
+    if values.ndim == 2:
+        values = values.unsqueeze(0)
+    if values.ndim != 3 or 0 in values.shape:
+        raise _odd_shape("mask", mask, "masks [B, H, W]")
+    have, wanted = (f"{w} x {h} px" for w, h in ((values.shape[2], values.shape[1]), size))
+    if have != wanted:
+        raise InvalidRequest(
+            f"mask is of {have}, but the picture is of {wanted}.",
+            field="mask",
+            value=have,
+            allowed=wanted,
+        )
+    return Frame({"kind": "images"}, {"images": _wire(values.unsqueeze(-1))})
+
+
 def frame_to_images(frame: Frame) -> torch.Tensor:
-    """A frame of kind `images` as an IMAGE `[B, H, W, 3]`."""
+    """A frame of kind `images`, or all pictures of a `video`, as an IMAGE `[B, H, W, 3]`."""
+    if frame.header["kind"] == "video":
+        return _tensor(frame.tensors["frames"]).float() / 255
     return _tensor(frame.tensors["images"]).float()
+
+
+def frame_rate(frame: Frame) -> Fraction:
+    """Pictures per second of a frame of kind `video`: 23.976 and the like become exact."""
+    return Fraction(frame.header["fps"]).limit_denominator(1001)
 
 
 def audio_to_frame(audio: Mapping[str, Any]) -> Frame:
@@ -103,39 +137,54 @@ def message_media(
 def latent_to_frame(latent: Mapping[str, Any]) -> Frame:
     """A LATENT as a frame of kind `latent`.
 
+    The frame's `samples` always have a frame axis; its `mask` `[B, 1, H, W]` is the `noise_mask`,
+    of whatever size it is.
+
     Raises:
-        InvalidRequest: it has another shape than `[B, C, h, w]` or `[B, C, 1, h, w]`.
+        InvalidRequest: it has another shape than `[B, C, h, w]` or `[B, C, frames, h, w]`.
     """
+    allowed = "latents [B, C, h, w] or [B, C, frames, h, w]"
+    if latent["samples"].is_nested:  # ComfyUI's latents of film and sound together
+        words = "samples are latents of several kinds in one."
+        raise InvalidRequest(words, field="samples", allowed=allowed)
     samples = latent["samples"].detach().to("cpu", torch.float32)
     if samples.ndim == 4:
         samples = samples.unsqueeze(2)
     if samples.ndim != 5 or 0 in samples.shape:
-        raise _odd_shape("samples", samples, "latents [B, C, h, w] or [B, C, frames, h, w]")
-    return Frame({"kind": "latent", "space": "vae"}, {"samples": _wire(samples)})
+        raise _odd_shape("samples", samples, allowed)
+    tensors = {"samples": _wire(samples)}
+    if latent.get("noise_mask") is not None:
+        tensors["mask"] = _wire(_noise_mask(latent["noise_mask"]))
+    return Frame({"kind": "latent", "space": "vae"}, tensors)
 
 
 def frame_to_latent(frame: Frame) -> dict[str, torch.Tensor]:
-    """A frame of kind `latent` as a LATENT, `[B, C, 1, h, w]`.
+    """A frame of kind `latent` as a LATENT, `[B, C, (frames,) h, w]` as the model has it.
 
     Models normalise latents; ComfyUI's are as the VAE makes them, so that is undone here.
     """
     samples = _tensor(frame.tensors["samples"]).float()
     if "mean" in frame.header:
-        shape = (1, -1, 1, 1, 1)
+        shape = (1, -1, *[1] * (samples.ndim - 2))
         mean = torch.tensor(frame.header["mean"]).view(shape)
         samples = samples * torch.tensor(frame.header["std"]).view(shape) + mean
-    return {"samples": samples}
+    mask = frame.tensors.get("mask")
+    if mask is None or mask.array.ndim != 4 or mask.array.shape[1] != 1:  # a model's own form
+        return {"samples": samples}
+    return {"samples": samples, "noise_mask": _tensor(mask).float()}
 
 
 def frame_to_conditioning(frame: Frame) -> tuple[Conditionings, Conditionings]:
     """A frame of kind `conditioning` as CONDITIONING: what to draw, and what to avoid.
 
     Without a negative prompt the second is zeros, as ComfyUI's `ConditioningZeroOut` makes it.
+
+    Raises:
+        InvalidRequest: it holds a prompt in another form than one text's embeddings.
     """
-    tensors = {name: _tensor(tensor) for name, tensor in frame.tensors.items()}
-    positive = _conditioning(tensors, "")
-    if "negative_prompt_embeds" in tensors:
-        return positive, _conditioning(tensors, "negative_")
+    positive = _conditioning(frame, "")
+    if any(name.split(".")[0] == "negative_prompt_embeds" for name in frame.tensors):
+        return positive, _conditioning(frame, "negative_")
     embeddings, facts = positive[0]
     zeros = {
         name: torch.zeros_like(value) if name == "pooled_output" else value
@@ -205,13 +254,41 @@ def _wire(tensor: torch.Tensor) -> Tensor:
     return Tensor.of(tensor.contiguous().numpy())
 
 
-def _conditioning(tensors: Mapping[str, torch.Tensor], prefix: str) -> Conditionings:
-    facts: dict[str, Any] = {}
-    if f"{prefix}prompt_embeds_mask" in tensors:
-        facts["attention_mask"] = tensors[f"{prefix}prompt_embeds_mask"]
-    if f"{prefix}pooled_prompt_embeds" in tensors:
-        facts["pooled_output"] = tensors[f"{prefix}pooled_prompt_embeds"]
-    return [[tensors[f"{prefix}prompt_embeds"], facts]]
+def _noise_mask(mask: torch.Tensor) -> torch.Tensor:
+    """A LATENT's `noise_mask` as `[B, 1, H, W]`; nodes leave out what axes they like."""
+    values = mask.detach().to("cpu", torch.float32)
+    if values.ndim not in (2, 3, 4) or (values.ndim == 4 and values.shape[1] != 1):
+        raise _odd_shape("noise_mask", mask, "masks [B, 1, H, W]")
+    return values.reshape(-1, 1, *values.shape[-2:])
+
+
+def _conditioning(frame: Frame, prefix: str) -> Conditionings:
+    """One text's embeddings `[1, L, D]`, with what ComfyUI's own models want to know of it."""
+    embeddings = _of_one_text(frame, f"{prefix}prompt_embeds", ndim=3)
+    if embeddings is None:
+        raise InvalidRequest(
+            f"This model's conditioning is made of {', '.join(frame.tensors)}: ComfyUI's "
+            "CONDITIONING cannot hold it.",
+            field="conditioning",
+            allowed="prompt_embeds [B, L, D]",
+        )
+    facts = {
+        "attention_mask": _of_one_text(frame, f"{prefix}prompt_embeds_mask", ndim=2),
+        "pooled_output": _of_one_text(frame, f"{prefix}pooled_prompt_embeds", ndim=2),
+    }
+    return [[embeddings, {name: fact for name, fact in facts.items() if fact is not None}]]
+
+
+def _of_one_text(frame: Frame, name: str, *, ndim: int) -> torch.Tensor | None:
+    """A tensor of a text's, or the only one of a list; None if there is none of that form."""
+    if name in frame.tensors:
+        tensor = _tensor(frame.tensors[name])
+    elif f"{name}.0" in frame.tensors and f"{name}.1" not in frame.tensors:
+        tensor = _tensor(frame.tensors[f"{name}.0"])
+        tensor = tensor.unsqueeze(0) if tensor.ndim == ndim - 1 else tensor
+    else:
+        return None
+    return tensor if tensor.ndim == ndim else None
 
 
 def _tensor(wire: Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """What the pack adds to ComfyUI's HTTP requests.
 
 - a posted prompt that the runtime would refuse is answered at once, in ComfyUI's own form
+- a page that has models unloaded means the runtime's, too
 - a page that asks for the nodes gets the models there are now
 - a page that asks for translations gets the pack's too
 - whatever was posted, the queue is looked at afterwards: it may have been edited
@@ -18,9 +19,11 @@ from aiohttp import web
 
 from ..runtime.protocol.errors import OmniStageError
 from . import host
+from .free import free_runtime
 from .pack import Pack
-from .planner import Plan, QueuedPrompt, plan
-from .precheck import Problem, problems, refusal, unknown_model
+from .planner import Plan, QueuedPrompt, is_link, plan
+from .precheck import problems, unknown_model
+from .problem import Problem, refusal
 from .translations import with_ours
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ def make_middleware(pack: Pack, wake: Callable[[], None]) -> Any:
             refused = await _refuse(request, pack)
             if refused is not None:
                 return refused
+        if path == "/free":
+            await _free(request, pack)
         try:
             return await handler(request)
         finally:
@@ -65,6 +70,16 @@ async def _answer(
     if path == "/i18n" and isinstance(response, web.Response) and response.text:
         return web.json_response(with_ours(json.loads(response.text)))
     return response
+
+
+async def _free(request: web.Request, pack: Pack) -> None:
+    """Free the runtime's memory beside ComfyUI's own."""
+    try:
+        asked = dict(await request.json())
+    except Exception:  # a border: ComfyUI answers what is malformed, in its own words
+        log.debug("OmniStage: a request to free memory was not understood", exc_info=True)
+        return
+    pack.io.start(free_runtime(asked, pack.runtimes.client))
 
 
 async def _refuse(request: web.Request, pack: Pack) -> web.Response | None:
@@ -86,8 +101,9 @@ async def _check(graph: Mapping[str, Any], pack: Pack) -> list[Problem]:
     """What is wrong with a posted graph."""
     # Which files it reads does not matter here, only that their nodes can be planned.
     prompt = QueuedPrompt("", graph, host.output_nodes(graph))
+    picture = (torch.zeros(1, 1, 1, 3), torch.zeros(1, 1, 1))
     silence = {"waveform": torch.zeros(1, 1, 1), "sample_rate": 1}
-    planned = plan(prompt, lambda _: torch.zeros(1, 1, 1, 3), lambda _: silence)
+    planned = plan(prompt, lambda _: picture, lambda _: silence)
     found: list[Problem] = []
     for address in planned.addresses:
         found += await _check_runtime(address, graph, planned, pack)
@@ -99,7 +115,11 @@ async def _check_runtime(
 ) -> list[Problem]:
     """What is wrong with the part of a graph that one runtime is to do."""
     here = planned.at(address)
-    named = {node: model.id for node, model in here.models.items()}
+    named = {
+        node: model.id
+        for node, model in here.models.items()
+        if not is_link(graph[node]["inputs"]["model"])  # a node that only passes it on
+    }
     try:
         models = await pack.catalogue.models(address)
     except OmniStageError as error:

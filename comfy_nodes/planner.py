@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.protocol.errors import OmniStageError
 from ..runtime.protocol.recipe import Handle
 from .plans import PLANS
-from .values import Images, Model, Remote, Sound
+from .values import Film, Images, Model, Remote, Sound
 
 if TYPE_CHECKING:
     import torch
 
-ReadImage = Callable[[str], "torch.Tensor | None"]
-"""Reads a picture as ComfyUI's `LoadImage` would; None if it cannot."""
+ReadImage = Callable[[str], "tuple[torch.Tensor, torch.Tensor] | None"]
+"""Reads a picture and its mask as ComfyUI's `LoadImage` would; None if it cannot."""
 
 ReadAudio = Callable[[str], "Mapping[str, Any] | None"]
 """Reads a sound as ComfyUI's `LoadAudio` would; None if it cannot."""
@@ -167,7 +167,7 @@ class _Graph:
         outputs = self._values.get(node_id, ())
         if not isinstance(slot, int) or not 0 <= slot < len(outputs):
             raise Unknown
-        if isinstance(outputs[slot], Images | Sound):  # known only once they are computed
+        if isinstance(outputs[slot], Film | Images | Sound):  # known only once they are computed
             raise Unknown
         return outputs[slot]
 

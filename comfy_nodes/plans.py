@@ -15,18 +15,23 @@ from typing import TYPE_CHECKING, Any
 from ..runtime.protocol.conversation import Conversation, Message, check_role
 from ..runtime.protocol.errors import InvalidRequest
 from ..runtime.protocol.frames import Frame
+from .guidance import layer_numbers, param_of
 from .media import (
     audio_to_frame,
     images_to_frame,
     latent_to_frame,
+    mask_to_frame,
     message_media,
     video_to_frame,
 )
 from .values import (
+    Adapter,
     Answer,
     Chat,
     Codes,
     Conditioning,
+    Film,
+    Guider,
     Hidden,
     Images,
     Latent,
@@ -57,10 +62,28 @@ def load_model(model: str, address: str = "", strict: bool = False) -> Model:
     return Model(model, address.strip().rstrip("/"), strict)
 
 
-def text_encode(model: Model, prompt: Words, negative_prompt: Words = "") -> Conditioning:
-    """Encode a prompt and what to avoid."""
-    params, written = _texts(model, prompt=prompt, negative_prompt=negative_prompt)
-    handle = job(model, "text_encode", "conditioning", params, **written)
+def lora(model: Model, lora: str, strength: float) -> Model:
+    """A model with one more adapter; the same one twice acts as strongly as both together."""
+    strengths = {name: strength for name, strength in model.adapters}
+    strengths[lora] = strengths.get(lora, 0.0) + strength
+    adapters = tuple(Adapter(name, strength) for name, strength in strengths.items() if strength)
+    return replace(model, adapters=adapters)
+
+
+def text_encode(
+    model: Model,
+    prompt: Words,
+    negative_prompt: Words = "",
+    images: torch.Tensor | None = None,
+    images_2: torch.Tensor | None = None,
+    images_3: torch.Tensor | None = None,
+) -> Conditioning:
+    """Encode a prompt, what to avoid, and pictures `[B, H, W, C]` to go by."""
+    params, inputs = _texts(model, prompt=prompt, negative_prompt=negative_prompt)
+    pictures = {"images": images, "images_2": images_2, "images_3": images_3}
+    for name, given in _given(**pictures).items():
+        inputs[name] = _upload(images_to_frame(given))
+    handle = job(model, "text_encode", "conditioning", params, **inputs)
     return Conditioning(handle, model.address)
 
 
@@ -77,8 +100,10 @@ def sample(  # noqa: PLR0913 - a node's inputs are its interface
     denoise: float,
     seed: int,
     latent: Latent | None = None,
+    guider: Guider | None = None,
+    frames: int = 0,
 ) -> Latent:
-    """Denoise `count` pictures with seeds `seed`, `seed + 1`, ...
+    """Denoise `count` pictures with seeds `seed`, `seed + 1`, ..., or a film.
 
     With a latent, a size that is not given is the latent's.
     """
@@ -91,6 +116,8 @@ def sample(  # noqa: PLR0913 - a node's inputs are its interface
         guidance=guidance if guidance >= 0 else None,
         scheduler=scheduler if scheduler != DEFAULT else None,
         denoise=denoise if denoise != 1 else None,
+        guider=dict(guider.params) if guider is not None else None,
+        frames=frames or None,
         count=count,
         seed=seed,
     )
@@ -101,11 +128,14 @@ def sample(  # noqa: PLR0913 - a node's inputs are its interface
     return Latent(handle, model.address, size if all(size) else None)
 
 
-def vae_encode(model: Model, image: torch.Tensor) -> Latent:
-    """Encode pictures `[B, H, W, C]`, each as if alone."""
+def vae_encode(model: Model, image: torch.Tensor, mask: torch.Tensor | None = None) -> Latent:
+    """Encode pictures `[B, H, W, C]`, each as if alone, and what to draw anew `[B, H, W]`."""
     frame = images_to_frame(image)
     _, height, width, _ = frame.tensors["images"].array.shape
-    handle = job(model, "vae_encode", "latent", {}, images=_upload(frame))
+    inputs = {"images": _upload(frame)}
+    if mask is not None:
+        inputs["mask"] = _upload(mask_to_frame(mask, (width, height)))
+    handle = job(model, "vae_encode", "latent", {}, **inputs)
     return Latent(handle, model.address, (width, height))
 
 
@@ -114,9 +144,61 @@ def vae_decode(model: Model, latent: Latent) -> Images:
     return Images(job(model, "vae_decode", "images", {}, latent=latent.source), model.address)
 
 
+def video_decode(model: Model, latent: Latent, fps: float) -> Film:
+    """Decode latents to a film."""
+    params = _given(fps=fps or None)
+    handle = job(model, "vae_decode", "video", params, latent=latent.source)
+    return Film(handle, model.address)
+
+
 def from_latent(model: Model, samples: Mapping[str, Any]) -> Latent:
     """ComfyUI's LATENT as an upload."""
     return Latent(_upload(latent_to_frame(samples)), model.address)
+
+
+def guider(  # noqa: PLR0913 - a node's inputs are its interface
+    kind: str,
+    *,
+    start: float,
+    stop: float,
+    guidance_rescale: float,
+    use_original_formulation: bool,
+    scale: float,
+    scale_start: float,
+    scale_stop: float,
+    layers: str,
+    momentum: float,
+    norm_limit: float,
+    eta: float,
+    start_step: int,
+    zero_init_steps: int,
+    alpha: float,
+) -> Guider:
+    """How a model is to be guided; a number below its range is left to the kind.
+
+    Raises:
+        InvalidRequest: `layers` are no whole numbers.
+    """
+    numbers = {
+        "start": start,
+        "stop": stop,
+        "guidance_rescale": guidance_rescale,
+        "scale": scale,
+        "scale_start": scale_start,
+        "scale_stop": scale_stop,
+        "norm_limit": norm_limit,
+        "eta": eta,
+        "start_step": start_step,
+        "zero_init_steps": zero_init_steps,
+        "alpha": alpha,
+    }
+    given = _given(
+        **{name: number if number >= 0 else None for name, number in numbers.items()},
+        momentum=momentum if momentum >= -1 else None,
+        layers=layer_numbers(layers) or None,
+        use_original_formulation=use_original_formulation or None,
+    )
+    return Guider({"kind": kind, **{param_of(kind, name): value for name, value in given.items()}})
 
 
 def thinker(  # noqa: PLR0913 - a node's inputs are its interface
@@ -256,10 +338,13 @@ def speak(model: Model, text: Words, voice: str, *, play: bool, seed: int) -> Sp
 
 PLANS: Mapping[str, Callable[..., Any]] = {
     "OmniStageLoadModel": load_model,
+    "OmniStageLoRA": lora,
     "OmniStageTextEncode": text_encode,
     "OmniStageSample": sample,
     "OmniStageVAEEncode": vae_encode,
     "OmniStageVAEDecode": vae_decode,
+    "OmniStageVideoDecode": video_decode,
+    "OmniStageGuider": guider,
     "OmniStageFromLatent": from_latent,
     "OmniStageThinker": thinker,
     "OmniStageTextSampling": text_sampling,

@@ -7,48 +7,23 @@ checks again and has the last word; here the point is to answer at once, at the 
 from __future__ import annotations
 
 import json
-import operator
-import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from ..runtime.protocol.conversation import Conversation
 from ..runtime.protocol.frames import Frame
-from ..runtime.protocol.messages import ModelInfo, StageInfo
+from ..runtime.protocol.messages import ModelInfo
 from ..runtime.protocol.recipe import Blob, Handle, JobSpec
+from .fit import Models, adapted, no_stage_words, out_of_range, unfit, unknown_words, untaken
+from .guidance import input_of
 from .planner import Plan, is_link
-from .plans import DEFAULT
-
-_RANGES: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "minimum": (operator.ge, "at least {}"),
-    "exclusiveMinimum": (operator.gt, "more than {}"),
-    "maximum": (operator.le, "at most {}"),
-    "exclusiveMaximum": (operator.lt, "less than {}"),
-    "multipleOf": (lambda value, unit: value % unit == 0, "a multiple of {}"),
-    "maxLength": (operator.le, "at most {} characters"),
-    "maxItems": (operator.le, "at most {} of them"),
-}
-"""JSON schema's words: the test of a value (or length) against the limit, and how to say it."""
-
-_MEDIA = {"image": "images", "audio": "audio", "video": "video"}
-"""What a message can hold besides text, and the stage's input for it."""
+from .problem import Problem
+from .schemas import Schema, choices_in, places_in, variant_of
 
 _RENAMED = {"OmniStageSpeak": {"prompt": "text"}}
 """Inputs of nodes that have another name than the stage's parameter."""
-
-_VOICED = ("OmniStageTalker", "OmniStageSpeak")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong with one input of one node."""
-
-    node: str
-    input: str
-    message: str
-    value: Any = None
 
 
 def unknown_model(model: str, have: Iterable[str]) -> str:
@@ -67,15 +42,14 @@ def problems(
         models: the runtime's models by id.
     """
     found: list[Problem] = []
-    of_nodes = (_of_media(graph, planned, models), _of_voices(graph, planned, models))
-    for problem in chain(*of_nodes, _of_jobs(planned, models)):
+    for problem in chain(unfit(graph, planned, models), _of_jobs(planned, models)):
         placed = _placed(graph, problem)
         if placed is not None and placed not in found:
             found.append(placed)
             yield placed
 
 
-def _of_jobs(planned: Plan, models: Mapping[str, ModelInfo]) -> Iterator[Problem]:
+def _of_jobs(planned: Plan, models: Models) -> Iterator[Problem]:
     """Problems of each node's own jobs: its last one, and those that no node before it has."""
     checked: set[str] = set()
     for node, result in planned.results.items():
@@ -84,65 +58,55 @@ def _of_jobs(planned: Plan, models: Mapping[str, ModelInfo]) -> Iterator[Problem
             for spec in (*(job for job in earlier if job.id not in checked), last):
                 checked.add(spec.id)
                 if spec.model in models:
-                    yield from _of_job(node, spec, models[spec.model])
+                    yield from _of_job(node, spec, models)
                     if spec.stage == "thinker":
                         yield from _of_question(node, spec, result.source, models[spec.model])
 
 
-def _of_media(
-    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo]
-) -> Iterator[Problem]:
-    """Media that a Thinker's model does not take, whatever they will be."""
-    for node, inputs, model in _nodes_of(graph, planned, models, "OmniStageThinker"):
-        given = [name for name in _MEDIA if name in inputs]
-        yield from (Problem(node, name, words) for name, words in _untaken(given, model))
-
-
-def _of_voices(
-    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo]
-) -> Iterator[Problem]:
-    """Voices that a model does not have, whatever they are to say."""
-    for node, inputs, model in _nodes_of(graph, planned, models, *_VOICED):
-        voice = inputs.get("voice")
-        stage = model.stages.get("talker")
-        if stage is not None and isinstance(voice, str) and voice.lower() != DEFAULT:
-            yield from _of_value(node, "voice", voice.lower(), stage, model)
-
-
-def _nodes_of(
-    graph: Mapping[str, Any], planned: Plan, models: Mapping[str, ModelInfo], *kinds: str
-) -> Iterator[tuple[str, Mapping[str, Any], ModelInfo]]:
-    """The nodes of these kinds that will run, with their inputs and their model."""
-    for node in sorted(planned.needed & graph.keys()):
-        inputs = graph[node]["inputs"]
-        if graph[node]["class_type"] in kinds and is_link(inputs["model"]):
-            model = planned.models.get(inputs["model"][0])
-            if model is not None and model.id in models:
-                yield node, inputs, models[model.id]
-
-
-def _of_job(node: str, spec: JobSpec, model: ModelInfo) -> Iterator[Problem]:
+def _of_job(node: str, spec: JobSpec, models: Models) -> Iterator[Problem]:
+    model = models[spec.model]
     stage = model.stages.get(spec.stage)
     if stage is None:
-        have = ", ".join(model.stages)
-        yield Problem(node, "model", f"model {model.id!r} has no {spec.stage}; it has {have}")
+        yield Problem(node, "model", no_stage_words(spec.stage, model))
         return
     for name, value in spec.params.items():
         if name in stage.params.get("properties", {}):
-            yield from _of_value(node, name, value, stage, model)
-        else:
-            words = f"{name} means nothing to the {spec.stage} of model {model.id!r}"
-            yield Problem(node, name, words)
+            yield from _of_value(node, name, value, stage.params, model)
+        elif name != "loras" or adapted(model) is not None:  # else said at each adapter
+            yield Problem(node, name, unknown_words(name, spec.stage, model, models))
 
 
 def _of_value(
-    node: str, name: str, value: Any, stage: StageInfo, model: ModelInfo
+    node: str, name: str, value: Any, params: Schema, model: ModelInfo
 ) -> Iterator[Problem]:
-    schema = stage.params["properties"][name]
-    if not _accepts(schema, value):
-        shown = f"{name} = {reprlib.repr(value)}"
-        words = f"{shown} is not possible with model {model.id!r}; {allowed_words(schema)}"
-        yield Problem(node, name, words, value)
+    if name == "guider":
+        yield from _of_guider(node, value, params, model)
+    else:
+        yield from out_of_range(node, name, value, places_in(params, name), model)
+
+
+def _of_guider(
+    node: str, guider: Mapping[str, Any], params: Schema, model: ModelInfo
+) -> Iterator[Problem]:
+    """A kind of guidance that the model does not have, and numbers that are not this kind's."""
+    kind = guider["kind"]
+    variant = variant_of(params, "guider", "kind", kind)
+    if variant is None:
+        kinds = {"enum": choices_in(params, "guider", "kind")}
+        yield from out_of_range(node, "kind", kind, [kinds], model)
+        return
+    takes = {input_of(kind, param): param for param in variant["properties"]}
+    for param, value in guider.items():
+        name = input_of(kind, param)
+        if name in takes:
+            yield from out_of_range(node, name, value, places_in(variant, param), model)
+        else:
+            have = ", ".join(name for name in takes if name != "kind")
+            words = f"{name} means nothing to guidance of kind {kind}; it takes {have}"
+            yield Problem(node, name, words)
+    for name, param in takes.items():
+        if param in variant.get("required", ()) and param not in guider:
+            yield Problem(node, name, f"guidance of kind {kind} needs {name}")
 
 
 def _of_question(node: str, spec: JobSpec, source: Handle, model: ModelInfo) -> Iterator[Problem]:
@@ -150,7 +114,7 @@ def _of_question(node: str, spec: JobSpec, source: Handle, model: ModelInfo) -> 
     history = _history(spec, source)
     if history is not None:
         kinds = {media.kind for media in history.media()}
-        for _, words in _untaken(sorted(kinds), model):
+        for _, words in untaken(sorted(kinds), model):
             yield Problem(node, "history", words)
     asked = history is not None and history.messages[-1].role == "user"
     said = spec.inputs.keys() - {"history"} or spec.params.get("prompt", "").strip()
@@ -167,17 +131,6 @@ def _history(spec: JobSpec, source: Handle) -> Conversation | None:
     if not isinstance(ref, Blob):
         return None
     return Conversation.from_frame(Frame.decode(source.blobs[ref.digest]))
-
-
-def _untaken(media: Iterable[str], model: ModelInfo) -> Iterator[tuple[str, str]]:
-    """Media that a model's Thinker does not take, each with the words for it."""
-    stage = model.stages.get("thinker")
-    if stage is None:
-        return  # said elsewhere
-    have = ["text", *(name for name, input_ in _MEDIA.items() if input_ in stage.inputs)]
-    for name in media:
-        if name not in have:
-            yield name, f"model {model.id!r} takes no {name}; it takes {', '.join(have)}"
 
 
 def _flaw_of_json(text: str) -> str:
@@ -205,57 +158,3 @@ def _placed(graph: Mapping[str, Any], problem: Problem) -> Problem | None:
             numbers = isinstance(own, int | float) and isinstance(problem.value, int | float)
             return None if numbers and own != problem.value else replace(problem, node=node)
     return problem
-
-
-def _accepts(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether a value is in a JSON schema's range; other types are not judged here."""
-    if choices := choices_of(schema):
-        return value in choices
-    size = len(value) if isinstance(value, str | list) else value
-    if not isinstance(size, int | float):
-        return True
-    return all(test(size, schema[word]) for word, (test, _) in _RANGES.items() if word in schema)
-
-
-def allowed_words(schema: Mapping[str, Any]) -> str:
-    """A JSON schema's range as words, e.g. "allowed: at least 16, at most 2048"."""
-    if choices := choices_of(schema):
-        return "allowed: " + ", ".join(map(str, choices))
-    words = [text.format(schema[word]) for word, (_, text) in _RANGES.items() if word in schema]
-    return "allowed: " + ", ".join(words)
-
-
-def choices_of(schema: Mapping[str, Any]) -> list[Any]:
-    """What a JSON schema lists as possible; nothing: it lists nothing."""
-    return list(schema.get("enum", [schema["const"]] if "const" in schema else []))
-
-
-def refusal(found: Iterable[Problem], prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """The problems as the body with which ComfyUI itself refuses a prompt."""
-    found = list(found)
-    nodes: dict[str, Any] = {}
-    for problem in found:
-        entry = nodes.setdefault(
-            problem.node,
-            {
-                "errors": [],
-                "dependent_outputs": [],
-                "class_type": prompt[problem.node]["class_type"],
-            },
-        )
-        entry["errors"].append(
-            {
-                "type": "value_not_accepted",
-                "message": problem.message,
-                "details": problem.input,
-                "extra_info": {"input_name": problem.input},
-            }
-        )
-    details = "\n".join(f"{nodes[p.node]['class_type']} {p.node}: {p.message}" for p in found)
-    error = {
-        "type": "prompt_outputs_failed_validation",
-        "message": "Prompt outputs failed validation",
-        "details": details,
-        "extra_info": {},
-    }
-    return {"error": error, "node_errors": nodes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -123,6 +123,16 @@ async def fetch_all(
     return await _watch(title, work, _together(*fetches))
 
 
+async def outputs_of(title: str, result: Remote) -> Collection[str]:
+    """Names of all outputs that the job of a result has.
+
+    Raises:
+        NodeError: the runtime cannot be reached.
+    """
+    work = _work()
+    return await _watch(title, work, _outputs(work, result))
+
+
 def _work(playback: Playback | None = None) -> _Work:
     node = host.current_node()
     return _Work(pack(), host.current_prompt(), node, host.watched(), playback)
@@ -211,6 +221,17 @@ async def _fetch(
     work.news.put(frame)
     work.news.put(describe(params, frame))
     return frame
+
+
+async def _outputs(work: _Work, result: Remote) -> Collection[str]:
+    *_, last = _handle(result).recipe
+    models = work.pack.catalogue.last(result.address)
+    if last.model not in models:
+        await work.pack.runtimes.ready(result.address)
+        models = await work.pack.catalogue.models(result.address)
+    if last.model not in models or last.stage not in models[last.model].stages:
+        return ()  # what asks for the result will be told
+    return models[last.model].stages[last.stage].outputs
 
 
 def _handle(result: Remote) -> Handle:

@@ -7,10 +7,17 @@ their ComfyUI types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ..runtime.protocol.recipe import Blob, Handle, JobSpec, blob_digest, handle_of
+
+
+class Adapter(NamedTuple):
+    """A LoRA by name, and how strongly it acts."""
+
+    name: str
+    strength: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +27,13 @@ class Model:
     Attributes:
         address: the runtime's address; empty: the one in the settings.
         strict: whether its work never shares a forward pass.
+        adapters: what changes its weights, for whoever has this value only.
     """
 
     id: str
     address: str = ""
     strict: bool = False
+    adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,11 @@ class Remote:
     source: Source
     address: str
 
+    def output(self, name: str) -> Remote:
+        """Another output of the job that makes this."""
+        assert isinstance(self.source, Handle)
+        return replace(self, source=replace(self.source, output=name))
+
     def __str__(self) -> str:
         """A short form: ComfyUI prints a node's inputs when it fails."""
         return f"{type(self).__name__.lower()} on {self.address or 'the runtime'}"
@@ -79,6 +93,12 @@ class Latent(Remote):
 
 class Images(Remote):
     """Pictures `[B, H, W, 3]`, float32, 0..1."""
+
+    __slots__ = ()
+
+
+class Film(Remote):
+    """Pictures `[T, H, W, 3]`, uint8, with their rate; perhaps with sound."""
 
     __slots__ = ()
 
@@ -160,12 +180,25 @@ class Sampling:
     params: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Guider:
+    """How a model is to be guided: a kind, and its numbers; the kind's own defaults left out."""
+
+    params: Mapping[str, Any]
+
+
+_UNADAPTED = frozenset({"vae_encode", "vae_decode"})
+"""Stages that adapters never change; every other one is told of them, and may refuse them."""
+
+
 def job(
     model: Model, stage: str, output: str, params: Mapping[str, Any], **inputs: Source
 ) -> Handle:
     """One stage of a model, to be run on these inputs."""
     if model.strict:
         params = {**params, "strict": True}
+    if model.adapters and stage not in _UNADAPTED:
+        params = {**params, "loras": [adapter._asdict() for adapter in model.adapters]}
     spec = JobSpec.make(model.id, stage, params, {k: v.ref for k, v in inputs.items()})
     parents = [source for source in inputs.values() if isinstance(source, Handle)]
     handle = handle_of(spec, output, parents)

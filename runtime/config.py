@@ -19,7 +19,7 @@ from .client.address import is_loopback
 from .engine.ar.settings import ARSettings
 from .engine.diffusion.settings import EngineSettings
 from .models.catalogue import Catalogue, ModelEntry
-from .models.location import DEMO, SMOLLM2
+from .models.location import DEMO, SMOLLM2, VOICE
 from .models.placement import device_of, dtype_of
 from .models.smollm2 import smollm2_is_installed
 from .protocol.errors import InvalidRequest
@@ -81,7 +81,19 @@ class EngineConfig(_Section):
 class ModelConfig(_Section):
     """One model to serve."""
 
-    source: str = Field(min_length=1, description="`demo`, `smollm2`, a folder, or a hub id.")
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        description="`demo`, `voice`, `smollm2`, a folder, a hub id, or a file of weights.",
+    )
+    files: dict[str, str] = Field(
+        default_factory=dict, description="Files of weights by component, such as vae."
+    )
+    base: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A folder or hub id for what is in no file: configs and tokenizers.",
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="Of weights and results. auto: bfloat16 on a GPU, else float32."
     )
@@ -94,13 +106,36 @@ class ModelConfig(_Section):
         default="auto",
         description="Which engine runs a stage that both can: text encoders. auto: ar on a GPU.",
     )
+    offload: Literal["none", "group"] = Field(
+        default="none",
+        description="group: weights stay in memory and come to the GPU layer by layer; slow, "
+        "for a model with a component that is larger than the GPU.",
+    )
     vllm: dict[str, Any] = Field(
         default_factory=dict, description="Options of vLLM's engine for this model."
     )
+    lora_folders: list[str] = Field(
+        default_factory=list, description="Folders with LoRAs, besides `loras` in the model's own."
+    )
+    lora_mb: int | None = Field(
+        default=None,
+        ge=1,
+        description="What all LoRAs in memory may take. Unset: 2048 on a GPU, 512 on a CPU.",
+    )
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if self.source is None and not self.files:
+            raise ValueError("a model needs a source, or files")
+        return self
 
 
 def _models_that_come_along() -> dict[str, ModelConfig]:
-    models = {DEMO: ModelConfig(source=DEMO, dtype="float32")}
+    small = {"kv_cache_memory_bytes": 32 << 20}  # as much as so small a model needs
+    models = {
+        DEMO: ModelConfig(source=DEMO, dtype="float32"),
+        VOICE: ModelConfig(source=VOICE, dtype="float32", vllm=small),
+    }
     if smollm2_is_installed():
         models[SMOLLM2] = ModelConfig(source=SMOLLM2)
     return models
@@ -114,6 +149,14 @@ class Config(_Section):
     leases: LeaseConfig = Field(default_factory=LeaseConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     models: dict[str, ModelConfig] = Field(default_factory=_models_that_come_along)
+    model_folders: list[str] = Field(
+        default_factory=list, description="Folders in which files of weights are looked for."
+    )
+    comfyui: str | None = Field(
+        default=None,
+        min_length=1,
+        description="ComfyUI's folder: its model folders, extra_model_paths.yaml and tokenizers.",
+    )
 
     def catalogue(self) -> Catalogue:
         """The configured models."""
@@ -124,7 +167,8 @@ class Config(_Section):
         model = self.models[name]
         device = device_of(model.device)
         placed = {"device": device, "dtype": dtype_of(model.dtype, device)}
-        return ModelEntry(name, **{**model.model_dump(), **placed})
+        found_in = {"model_folders": self.model_folders, "comfyui": self.comfyui}
+        return ModelEntry(name, **{**model.model_dump(), **placed, **found_in})
 
 
 class ConfigError(InvalidRequest):

@@ -2,17 +2,20 @@
 
 from .convert import FromLatent, ToConditioning, ToLatent
 from .encode import TextEncode
+from .guider import Guider
 from .load import LoadModel
+from .lora import LoRA
 from .message import Message
 from .sample import Sample
 from .speech import CodecDecode, Speak, Talker
 from .status import RuntimeStatus
 from .text_sampling import TextSampling
 from .thinker import Thinker
-from .vae import VAEDecode, VAEEncode
+from .vae import VAEDecode, VAEEncode, VideoDecode
 
 NODES = (
     LoadModel,
+    LoRA,
     Thinker,
     TextSampling,
     Message,
@@ -20,9 +23,11 @@ NODES = (
     CodecDecode,
     Speak,
     TextEncode,
+    Guider,
     Sample,
     VAEEncode,
     VAEDecode,
+    VideoDecode,
     ToLatent,
     FromLatent,
     ToConditioning,

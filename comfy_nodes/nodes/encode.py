@@ -34,6 +34,9 @@ class TextEncode(Node):
                     tooltip="What to avoid. Empty: no guidance, one forward pass per step. "
                     "Any text, even a single space, switches guidance on: two passes per step.",
                 ),
+                _pictures("images", "Pictures to edit, to go by, or to begin a film with"),
+                _pictures("images_2", "More such pictures, of another size"),
+                _pictures("images_3", "More such pictures, of a third size"),
             ],
             outputs=[OmniCond.Output(display_name="conditioning")],
         )
@@ -44,3 +47,12 @@ class TextEncode(Node):
         conditioning = plans.text_encode(**inputs)
         await finish(cls.title(), conditioning)
         return io.NodeOutput(conditioning)
+
+
+def _pictures(name: str, words: str) -> io.Image.Input:
+    return io.Image.Input(
+        name,
+        optional=True,
+        tooltip=f"{words}, for models that take them. Any number of one size. Transparent parts "
+        "become white.",
+    )

@@ -1,4 +1,8 @@
-"""DiT Sample: conditioning, and perhaps a latent, to latents."""
+"""DiT Sample: conditioning, and perhaps a latent, to latents.
+
+The seed is not the last input: what came after the first release stands behind it, because
+saved workflows keep the values of widgets by position.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from comfy_api.latest import io
 from .. import plans
 from ..pack import pack
 from ..run import finish
-from ..sockets import OmniCond, OmniLatent, OmniModel
+from ..sockets import OmniCond, OmniGuider, OmniLatent, OmniModel
 from .node import Node
 
 _MAX_SIDE_PX = 16384
@@ -76,7 +80,8 @@ class Sample(Node):
                 OmniLatent.Input(
                     "latent",
                     optional=True,
-                    tooltip="Latents to start from, for image to image. None: noise.",
+                    tooltip="Latents to start from, for image to image. With a mask, only what it "
+                    "marks is drawn anew. None: noise.",
                 ),
                 io.Int.Input(
                     "seed",
@@ -85,6 +90,19 @@ class Sample(Node):
                     max=_MAX_SEED,
                     control_after_generate=True,
                     tooltip="Seed of the noise, 0 to 2^64 - 1.",
+                ),
+                OmniGuider.Input(
+                    "guider",
+                    optional=True,
+                    tooltip="From Guider. None: the model's own way to follow the prompt.",
+                ),
+                io.Int.Input(
+                    "frames",
+                    default=0,
+                    min=0,
+                    max=100_000,
+                    optional=True,
+                    tooltip="Pictures of a film, for models of film. 0: the model's own default.",
                 ),
             ],
             outputs=[OmniLatent.Output(display_name="latent")],
@@ -116,6 +134,9 @@ def _side(name: str, word: str) -> io.Int.Input:
 
 def _describe(params: Mapping[str, Any]) -> str:
     """What was used, defaults filled in."""
-    words = [f"{params['width']} x {params['height']} px, {params['steps']} steps"]
+    size = f"{params['width']} x {params['height']} px"
+    words = [size, *(f"{params[n]} {n}" for n in ("frames", "steps") if n in params)]
     words += [f"{n} {params[n]}" for n in ("guidance", "scheduler") if n in params]
+    if guider := params.get("guider"):
+        words.append(f"{guider['kind']} guidance")
     return ", ".join(words)

@@ -10,7 +10,10 @@ Each bench prints a table and writes `.bench/<name>.json`.
 - `queue`       a ComfyUI queue, with and without queue-ahead, and against a plain node
 - `ar`          chats and text encodes: against vLLM by itself, and one by one
 - `residency`   cold, loaded and unloaded: how soon a stage answers, and its memory
+- `memory`      three models under a budget that holds two
+- `speech`      the first sound of a long speech, and eight speeches at once
 - `chats`       questions, answered through a real runtime or by transformers
+- `speeches`    texts, said by a real runtime
 - `encodes`     prompts, encoded by a core or by diffusers' own pipeline
 - `raw_vllm`    vLLM by itself, in a process of its own
 - `tiny`        tiny models with random weights
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-BENCHES = ("ar", "engine", "mixed", "policy", "queue", "residency")
+BENCHES = ("ar", "engine", "memory", "mixed", "policy", "queue", "residency", "speech")
 
 
 def run(name: str) -> None:

@@ -1,4 +1,4 @@
-"""A small client of ComfyUI's own HTTP API: queue prompts, wait, look at pictures."""
+"""A small client of ComfyUI's own HTTP API: queue prompts, wait, look at pictures, listen."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import soundfile
 from PIL import Image
 
 from .servers import REPOSITORY, ComfyUI, get_json, wait_until
@@ -118,14 +121,26 @@ class Comfy:
 
     def pictures(self, entry: dict[str, Any]) -> list[Image.Image]:
         """The pictures of a finished prompt."""
-        outputs = sorted(entry["outputs"].items(), key=lambda item: int(item[0]))
-        return [self.picture(image) for _, output in outputs for image in output.get("images", [])]
+        files = self._files(entry, "images")
+        return [Image.open(io.BytesIO(data)).convert("RGB") for data in files]
 
-    def picture(self, image: dict[str, str]) -> Image.Image:
-        """Download a picture."""
-        url = f"{self.server.url}/view?{urllib.parse.urlencode(image)}"
+    def sounds(self, entry: dict[str, Any]) -> list[tuple[npt.NDArray[np.float32], int]]:
+        """The sounds of a finished prompt, `[channels, T]` with their rate in Hz."""
+        read = (
+            soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+            for data in self._files(entry, "audio")
+        )
+        return [(samples.T, rate) for samples, rate in read]
+
+    def _files(self, entry: dict[str, Any], kind: str) -> list[bytes]:
+        """The files of a kind that a finished prompt saved, in the order of their nodes."""
+        outputs = sorted(entry["outputs"].items(), key=lambda item: int(item[0]))
+        return [self._file(file) for _, output in outputs for file in output.get(kind, [])]
+
+    def _file(self, file: dict[str, str]) -> bytes:
+        url = f"{self.server.url}/view?{urllib.parse.urlencode(file)}"
         with urllib.request.urlopen(url, timeout=60) as answer:
-            return Image.open(io.BytesIO(answer.read())).convert("RGB")
+            return bytes(answer.read())
 
     def running(self) -> list[str]:
         """Ids of the prompts being executed."""

@@ -1,4 +1,4 @@
-"""`make demo`: workflows through a real ComfyUI, pictures on disk, and what sharing gained."""
+"""`make demo`: workflows through a real ComfyUI, pictures and speech saved, what sharing gained."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import soundfile
 from PIL import Image, ImageDraw
 from rich.console import Console
 
@@ -30,6 +31,7 @@ WISHES = (
     "Two stars, please. Green, in front of white.",
     "Perhaps a big red square? And the background is black.",
 )
+SAID = "say 3 1 4 1 5 9"
 _TILE_PX = 160
 _CAPTION_PX = 18
 LANGUAGE_MODEL = "smollm2"
@@ -38,12 +40,12 @@ LANGUAGE_MODEL = "smollm2"
 def run_demo(comfyui: Path, out: Path) -> None:
     """Queue the workflows, save the pictures and a contact sheet, and print the times.
 
-    First text to image, with queue-ahead and without; then a language model that writes the
-    prompts, where one is installed.
+    First text to image, with queue-ahead and without; then the demo voice; then a language model
+    that writes the prompts, where one is installed.
 
     Args:
         comfyui: folder that holds ComfyUI's `main.py`.
-        out: where the pictures go.
+        out: where the pictures and the sound go.
     """
     console = Console(highlight=False)
     out.mkdir(parents=True, exist_ok=True)
@@ -63,6 +65,7 @@ def run_demo(comfyui: Path, out: Path) -> None:
         comfy.set_queue_ahead(False)
         serial_s, _ = timed(comfy, graphs(seed=101))
         comfy.set_queue_ahead(True)
+        sound = say(comfy, out)
         written = enhance(comfy, out) if has_language_model(runtime) else []
     paths = save(pictures, out)
     for prompt, path in zip(PROMPTS, paths, strict=True):
@@ -74,6 +77,7 @@ def run_demo(comfyui: Path, out: Path) -> None:
         f"(batch {mean:.1f} on average, {after['peak_batch']} at most), "
         f"{serial_s:.2f} s without: {serial_s / ahead_s:.1f}x"
     )
+    console.print(f"demo voice: {sound}  {SAID}")
     for wish, prompt, path in written:
         console.print(f"{wish}\n  {LANGUAGE_MODEL}: {prompt}\n  {path}")
 
@@ -102,6 +106,15 @@ def share(before: dict[str, Any], after: dict[str, Any]) -> float:
     """Requests per denoiser forward between two readings of the engine's counters."""
     forwards = after["denoise_forwards"] - before["denoise_forwards"]
     return float(after["denoise_requests"] - before["denoise_requests"]) / max(forwards, 1)
+
+
+def say(comfy: Comfy, out: Path) -> Path:
+    """Have the demo voice say something; the sound's path."""
+    graph = with_inputs(workflow("text_to_speech"), "OmniStageSpeak", text=SAID)
+    ((samples, rate_hz),) = comfy.sounds(comfy.finished(comfy.queue(graph)))
+    path = out / "speech.wav"
+    soundfile.write(path, samples.T, rate_hz)
+    return path
 
 
 def has_language_model(runtime: Runtime) -> bool:

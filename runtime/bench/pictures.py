@@ -1,11 +1,12 @@
-"""Requests for pictures, run through the diffusion engine or by diffusers' own pipeline."""
+"""Requests for pictures and films, run through the diffusion engine or diffusers' own pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..engine.core import EngineEvent, StageTask
@@ -13,8 +14,9 @@ from ..engine.diffusion.build import build_core
 from ..engine.diffusion.engine import DiffusionEngine
 from ..engine.diffusion.settings import EngineSettings
 from ..models.catalogue import ModelEntry
+from ..models.stage import StageGraph
 from ..protocol.errors import OmniStageError
-from ..protocol.frames import Frame
+from ..protocol.frames import Frame, Tensor
 
 MODEL = ModelEntry("demo", "demo")
 
@@ -36,6 +38,11 @@ class PictureRequest:
     """Text to picture.
 
     Attributes:
+        loras: name and strength of each adapter.
+        more: further parameters of the sample stage.
+        references: pictures `[B, H, W, 3]` in 0..1 that the prompt is about.
+        source: pictures to start from, of the size that is asked for; `mask` `[B, H, W, 1]` says
+            where to draw anew.
         arrive: engine step at which it is submitted.
     """
 
@@ -47,6 +54,11 @@ class PictureRequest:
     guidance: float = 4.0
     negative_prompt: str = " "
     strict: bool = False
+    loras: tuple[tuple[str, float], ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+    references: np.ndarray[Any, Any] | None = None
+    source: np.ndarray[Any, Any] | None = None
+    mask: np.ndarray[Any, Any] | None = None
     client: str = ""
     priority: int = 0
     arrive: int = 0
@@ -57,13 +69,15 @@ class Picture:
     """What came of a request.
 
     Attributes:
-        latent: `[1, C, 1, h, w]`; picture: `[1, H, W, 3]` in 0..1.
+        latent: `[1, C, (frames,) h, w]`; picture: `[1, H, W, 3]`, or a film's `[T, H, W, 3]`, in
+            0..1.
         error: why there is none.
         finished: engine steps until its last stage ended.
     """
 
     latent: torch.Tensor | None = None
     picture: torch.Tensor | None = None
+    sound: torch.Tensor | None = None
     error: OmniStageError | None = None
     cancelled: bool = False
     finished: int = 0
@@ -81,13 +95,19 @@ def make_engine(model: ModelEntry = MODEL, **settings: Any) -> DiffusionEngine:
 
 @dataclass
 class EngineRun:
-    """Drives an engine through three stages a request, the way the orchestrator does."""
+    """Drives an engine through the stages of each request, the way the orchestrator does.
+
+    Attributes:
+        model: id of the model; `graph` has its stages.
+    """
 
     engine: DiffusionEngine
     requests: Sequence[PictureRequest]
     model: str = MODEL.id
+    graph: StageGraph | None = None
     results: list[Picture] = field(default_factory=list)
     steps: int = 0
+    _conditioning: dict[int, Mapping[str, Frame]] = field(default_factory=dict)
 
     def run(self) -> list[Picture]:
         """Submit, step until all have ended, and return what came of each."""
@@ -116,7 +136,7 @@ class EngineRun:
 
     def cancel(self, index: int) -> None:
         """Cancel whatever stage a request is in."""
-        for stage in ("encode", "sample", "decode"):
+        for stage in ("encode", "start", "sample", "decode"):
             self.engine.cancel(f"{stage}-{index}")
 
     def _encode(self, index: int) -> None:
@@ -125,12 +145,23 @@ class EngineRun:
             "prompt": request.prompt,
             "negative_prompt": request.negative_prompt,
             "strict": request.strict,
+            "loras": _loras(request),
         }
-        self._submit("encode", "text_encode", index, params, {})
+        inputs = {}
+        if request.references is not None:
+            inputs["images"] = _images(request.references)
+        self._submit("encode", "text_encode", index, params, inputs)
 
     def _next(self, stage: str, index: int, event: EngineEvent) -> None:
         request, result = self.requests[index], self.results[index]
-        if stage == "encode":
+        if stage == "encode" and request.source is not None:
+            self._conditioning[index] = event.outputs
+            params: dict[str, Any] = {"seed": request.seed, "strict": request.strict}
+            inputs = {"images": _images(request.source)}
+            if request.mask is not None:
+                inputs["mask"] = _images(request.mask)
+            self._submit("start", "vae_encode", index, params, inputs)
+        elif stage in ("encode", "start"):
             params = {
                 "width": request.width,
                 "height": request.height,
@@ -141,12 +172,19 @@ class EngineRun:
                 "denoise": 1.0,
                 "seed": request.seed,
                 "strict": request.strict,
+                "loras": _loras(request),
+                **request.more,
             }
-            self._submit("sample", "sample", index, params, dict(event.outputs))
+            inputs = {**self._conditioning.pop(index, {}), **event.outputs}
+            self._submit("sample", "sample", index, params, inputs)
         elif stage == "sample":
             result.latent = _tensor(event.outputs["latent"], "samples")
             params = {"strict": request.strict}
             self._submit("decode", "vae_decode", index, params, dict(event.outputs))
+        elif "video" in event.outputs:
+            result.picture = _tensor(event.outputs["video"], "frames") / 255
+            if "audio" in event.outputs:
+                result.sound = _tensor(event.outputs["audio"], "waveform")
         else:
             result.picture = _tensor(event.outputs["images"], "images")
 
@@ -154,6 +192,10 @@ class EngineRun:
         self, name: str, stage: str, index: int, params: dict[str, Any], inputs: dict[str, Frame]
     ) -> None:
         request = self.requests[index]
+        if self.graph is not None:
+            known = self.graph[stage].params.model_fields
+            given = {name: value for name, value in params.items() if name in known}
+            params = self.graph[stage].check_params(given)
         task = StageTask(
             f"{name}-{index}",
             self.model,
@@ -221,6 +263,14 @@ def latent_difference(ours: Sequence[Picture], theirs: Sequence[Picture]) -> tup
         raise AssertionError("a request came to no result")
     diff = max(float((a - b).abs().max()) for a, b in pairs)
     return diff, max(float(b.abs().max()) for _, b in pairs)
+
+
+def _loras(request: PictureRequest) -> list[dict[str, Any]]:
+    return [{"name": name, "strength": strength} for name, strength in request.loras]
+
+
+def _images(pixels: np.ndarray[Any, Any]) -> Frame:
+    return Frame({"kind": "images"}, {"images": Tensor.of(pixels)})
 
 
 def _tensor(frame: Frame, name: str) -> torch.Tensor:

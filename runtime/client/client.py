@@ -178,6 +178,15 @@ class RuntimeClient:
         body = await self._http.call_json("DELETE", f"/v1/engines/{_quoted(engine)}")
         return bool(body["unloaded"])
 
+    async def unload_all(self) -> list[str]:
+        """End all engines: those that work, once they have nothing to do.
+
+        Returns:
+            The engines that end.
+        """
+        body = await self._http.call_json("DELETE", "/v1/engines")
+        return list(body["unloading"])
+
     async def run(
         self,
         handle: Handle,

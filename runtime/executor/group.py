@@ -46,6 +46,7 @@ class EngineGroup:
         self._members: dict[str, Executor] = {}
         self._tasks: dict[str, str] = {}
         self._used_s: dict[str, float] = {}
+        self._leaving: set[str] = set()
         self._starts: set[asyncio.Task[None]] = set()
 
     async def start(self, listener: ExecutorListener) -> None:
@@ -105,13 +106,32 @@ class EngineGroup:
         await member.stop()
         return True
 
+    async def unload_all(self) -> list[str]:
+        """End all engines; those that have work to do, as soon as they have none.
+
+        Returns:
+            Their names.
+        """
+        engines = list(self._members)
+        self._leaving.update(engines)
+        await self._let_go()
+        return engines
+
     async def unload_idle(self) -> None:
-        """Unload what had nothing to do for too long."""
+        """Unload what is to go, and what had nothing to do for too long."""
+        await self._let_go()
         if self._idle_s is None:
             return
         busy = set(self._tasks.values())
         for engine in [name for name in self._members if name not in (*self._eager, *busy)]:
             if self._clock() - self._used_s[engine] >= self._idle_s:
+                await self.unload(engine)
+
+    async def _let_go(self) -> None:
+        """Unload those of the engines that are to go that have no work."""
+        for engine in list(self._leaving):
+            if engine not in self._tasks.values():
+                self._leaving.discard(engine)
                 await self.unload(engine)
 
     def __getitem__(self, engine: str) -> Executor:
@@ -120,8 +140,9 @@ class EngineGroup:
 
     @property
     def ready(self) -> bool:
-        """Whether all engines that start at once are up."""
-        return all(self._members[engine].ready for engine in self._eager)
+        """Whether the engines that start at once are up, or were unloaded until they are needed."""
+        eager = [self._members[engine] for engine in self._eager if engine in self._members]
+        return all(member.ready for member in eager)
 
     @property
     def restarts(self) -> int:

@@ -6,7 +6,7 @@ perturbed in one row, and no other row may change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,15 +25,25 @@ class PackedForward(Protocol):
 class CallSpec:
     """Which arguments of a module's method are per row, shared, or ragged.
 
-    Arguments that are not named here must be equal (plain values) or the same object.
+    Other arguments must be plain values, or tuples and dicts of them, and equal. A call with
+    anything else that is not named here runs alone.
 
     Attributes:
-        rows: tensors with one entry per row on dim 0; concatenated.
-        lists: lists with one entry per row; concatenated, all entries must be equal.
-        pad: ragged tensors `[rows, length, ...]` by name, with the name of the mask
-            `[rows, length]` that hides what is padded on the right of dim 1.
-        fixed: arguments set on every call, alone or merged.
         primary: the argument that tells rows and tokens.
+        rows: tensors with one entry per row on dim 0, or containers of such tensors;
+            concatenated. A tensor without dims, or with one entry, stands for all rows.
+        joined: tensors with any number of entries on dim 0, in the order of the rows (all
+            images of all prompts, say); concatenated.
+        lists: lists with one entry per row; concatenated, all entries must be equal.
+        ragged_lists: lists with one tensor per row, of any shapes; concatenated. Where a spec
+            has some, lists in the result hold one entry per row, too.
+        shared: tensors or plain values that all rows have in common; must be equal in value.
+        flags: what the module decides once for all rows from the value of an argument, as a
+            function of that value; must be equal.
+        pad: ragged tensors `[rows, length, ...]` by name, with the name of the mask
+            `[rows, length]` that hides what is padded on the right of dim 1; None where
+            another argument tells the lengths.
+        fixed: arguments set on every call, alone or merged.
         trim: cut dim 1 of the outputs back to the call's own length of this argument.
         deferred: the call returns `(tensor,)`, and may be left pending until it is used.
         packed: a varlen forward, if the family has one.
@@ -41,8 +51,12 @@ class CallSpec:
 
     primary: str
     rows: frozenset[str] = frozenset()
+    joined: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
-    pad: Mapping[str, str] = field(default_factory=dict)
+    ragged_lists: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    flags: Mapping[str, Callable[[Any], Hashable]] = field(default_factory=dict)
+    pad: Mapping[str, str | None] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     trim: str | None = None
     deferred: bool = False

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 from ..protocol.errors import ModelLoadFailed, UnknownModel
 from ..protocol.messages import ModelInfo
 from .checkpoint import Checkpoint
-from .location import model_folder
+from .lora import LORA_FOLDER, LoRAFolders
+from .lora_params import with_choices
+from .model_files import open_model
+from .model_folders import ModelFolders
 from .stage import EngineKind, Stage, StageGraph
 
 
@@ -19,28 +23,42 @@ class ModelEntry:
     """One configured model.
 
     Attributes:
-        source: `demo`, a folder in diffusers layout, or a hub id such as `Qwen/Qwen-Image`.
+        source: `demo`, `voice`, a folder, a hub id such as `Qwen/Qwen-Image`, or a file of
+            weights; see `open_model` for it, `files` and `base`.
         dtype: `float32`, `bfloat16` or `float16`.
         device: a torch device such as `cpu` or `cuda:0`.
         engine: which engine runs a stage that both can: `ar`, `diffusion`, or `auto`.
+        offload: `group` keeps a component's weights on the host and brings them to the device
+            layer by layer, for one that is larger than the device; or `none`.
         vllm: options of vLLM's engine, passed through untouched.
+        model_folders, comfyui: where files are looked for.
+        lora_folders: folders with adapters, besides the model's own `loras`.
+        lora_mb: what all adapters in memory may take; None: 2048 on a GPU, 512 on a CPU.
     """
 
     id: str
-    source: str
+    source: str | None
     dtype: str = "float32"
     device: str = "cpu"
     engine: str = "auto"
+    offload: str = "none"
     vllm: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    base: str | None = None
+    model_folders: Sequence[str] = ()
+    comfyui: str | None = None
+    lora_folders: Sequence[str] = ()
+    lora_mb: int | None = None
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint, opened on first use; a failure is not remembered.
 
         Raises:
-            ModelLoadFailed: see `Checkpoint.open` and `model_folder`.
+            ModelLoadFailed: see `open_model`.
         """
-        return Checkpoint.open(model_folder(self.source))
+        folders = ModelFolders.of(self.model_folders, self.comfyui)
+        return open_model(self.source, folders, files=self.files, base=self.base)
 
     @cached_property
     def graph(self) -> StageGraph:
@@ -52,6 +70,30 @@ class ModelEntry:
         """What a result depends on besides its request: checkpoint content and dtype."""
         return f"{self.checkpoint.revision}-{self.dtype}"
 
+    @property
+    def loras(self) -> LoRAFolders:
+        """The adapters that requests may name."""
+        folders = [Path(folder).expanduser() for folder in self.lora_folders]
+        return LoRAFolders([self.checkpoint.folder / LORA_FOLDER, *folders])
+
+    @property
+    def lora_bytes(self) -> int:
+        """What all adapters in memory may take."""
+        default = 512 if self.device == "cpu" else 2048
+        return (default if self.lora_mb is None else self.lora_mb) << 20
+
+    def with_loras(self, stage: Stage, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A stage's parameters with its adapters pinned to the files that are there now.
+
+        A stage that AR engines can run has none: no loader brings adapters to its module, so that
+        its result is that of requests without them.
+
+        Raises:
+            InvalidRequest: there is no such adapter; says which there are.
+        """
+        pinned = self.loras.with_revisions(params)
+        return {**pinned, "loras": []} if "ar" in stage.engines and "loras" in pinned else pinned
+
     def engine_kind(self, stage: Stage, params: Mapping[str, Any]) -> EngineKind:
         """Which kind of engine core runs a stage.
 
@@ -59,8 +101,8 @@ class ModelEntry:
         """
         if len(stage.engines) == 1:
             return stage.engines[0]
-        if params.get("strict"):
-            return "diffusion"
+        if params.get("strict") or self.checkpoint.source("text_encoder").file is not None:
+            return "diffusion"  # vLLM wants a folder
         if self.engine == "auto":
             return "diffusion" if self.device == "cpu" else "ar"
         return cast(EngineKind, self.engine)
@@ -72,8 +114,12 @@ class ModelEntry:
 
     def info(self) -> ModelInfo:
         """The model as clients see it."""
-        stages = {name: stage.info() for name, stage in self.graph.stages.items()}
-        return ModelInfo(self.id, self.checkpoint.family.name, self.revision, stages)
+        loras = tuple(self.loras.files())
+        stages = {
+            name: replace(info, params=with_choices(info.params, loras))
+            for name, info in ((name, stage.info()) for name, stage in self.graph.stages.items())
+        }
+        return ModelInfo(self.id, self.checkpoint.family.name, self.revision, stages, loras)
 
 
 class Catalogue:

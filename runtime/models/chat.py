@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jsonschema import Draft202012Validator, SchemaError
-from pydantic import Field, create_model, field_validator
+from pydantic import Field, field_validator
 
 from .family import Family
-from .stage import Kind, Params, Stage, StageGraph
+from .stage import Kind, Params, Stage, StageGraph, with_defaults
 
 if TYPE_CHECKING:
     from .ar_stage import ARStage
@@ -125,13 +124,9 @@ def media_inputs(config: Mapping[str, Any]) -> dict[str, Kind]:
 def _with_defaults(checkpoint: Checkpoint) -> type[Params]:
     """The parameters with the defaults of the checkpoint's `generation_config.json`."""
     own = checkpoint.read_json("generation_config.json")
-    fields: dict[str, Any] = {}
-    for name in _GENERATION:
-        field = copy(ThinkerParams.model_fields[name])
-        if own.get(name) is not None:
-            field.default = int(own[name]) if name == "top_k" else float(own[name])
-            fields[name] = (field.annotation, field)
-    return create_model("ThinkerParams", __base__=ThinkerParams, **fields)
+    told = {name: own[name] for name in _GENERATION if own.get(name) is not None}
+    numbers = {name: int(n) if name == "top_k" else float(n) for name, n in told.items()}
+    return with_defaults(ThinkerParams, numbers)
 
 
 def _check_schema(text: str) -> None:

@@ -1,17 +1,20 @@
-"""A model folder in diffusers layout, checked without loading it."""
+"""A model: a folder in diffusers layout, its components perhaps in files elsewhere; not loaded."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..protocol.errors import ModelLoadFailed
+from .component_source import ComponentSource
 from .family import Family, family_of
+from .lora import LORA_FOLDER
+from .tensor_file import check_safetensors, read_tensor_file
 
 _SAMPLE_BYTES = 1 << 16
 _OWN_FILE = "omnistage.json"
@@ -25,16 +28,24 @@ class Checkpoint:
         index: content of `model_index.json` (diffusers) or `config.json` (transformers).
         overrides: content of the folder's `omnistage.json`: the checkpoint's own defaults
             and limits, e.g. `{"defaults": {"sample": {"width": 64}}}`. Absent means none.
+        elsewhere: components that are not in the folder, by name; see `model_files`.
     """
 
     folder: Path
     family: Family
     index: dict[str, Any]
     overrides: dict[str, Any]
+    elsewhere: Mapping[str, ComponentSource] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, folder: Path) -> Checkpoint:
+    def open(
+        cls, folder: Path, elsewhere: Mapping[str, ComponentSource] | None = None
+    ) -> Checkpoint:
         """Find the family of a folder and check that its files are whole.
+
+        Args:
+            folder: in diffusers or transformers layout.
+            elsewhere: where components are that the folder lacks, or that replace its own.
 
         Raises:
             ModelLoadFailed: names the file that is missing or corrupt, or the class that no
@@ -60,9 +71,14 @@ class Checkpoint:
                 value=name,
             )
         own = folder / _OWN_FILE
-        checkpoint = cls(folder, family, index, _read_json(own) if own.exists() else {})
+        overrides = _read_json(own) if own.exists() else {}
+        checkpoint = cls(folder, family, index, overrides, dict(elsewhere or {}))
         checkpoint.check_files()
         return checkpoint
+
+    def source(self, component: str) -> ComponentSource:
+        """Where a component is."""
+        return self.elsewhere.get(component) or ComponentSource(component, self.folder / component)
 
     def check_files(self) -> None:
         """Check that every component is there and every weight file is as long as it says.
@@ -71,16 +87,19 @@ class Checkpoint:
             ModelLoadFailed: names the first file that is missing or corrupt.
         """
         for component in sorted(self.family.components):
-            if not (self.folder / component).is_dir():
+            if not self.source(component).folder.is_dir():
                 raise ModelLoadFailed(
                     f"The model folder {self.folder} has no {component}/.", field=component
                 )
         for path in self._files("*.json"):
             _read_json(path)
         for path in self._files("*.safetensors"):
-            _check_safetensors(path)
+            check_safetensors(path)
         for path in self._files("*.safetensors.index.json"):
-            _check_shards(path)
+            read_tensor_file(path)
+        for source in self.elsewhere.values():
+            if source.file is not None:
+                read_tensor_file(source.file)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """One of the folder's JSON files; empty if there is none of that name."""
@@ -94,18 +113,42 @@ class Checkpoint:
         Configs count whole; of weight files their size, beginning and end count.
         """
         digest = hashlib.sha256()
-        for path in self._files("*"):
-            if path.suffix in (".json", ".txt", ".safetensors", ".pt"):
-                digest.update(str(path.relative_to(self.folder)).encode())
-                digest.update(_sample(path))
+        for name, path in self._parts():
+            digest.update(name.encode())
+            digest.update(_sample(path))
         return digest.hexdigest()[:16]
 
     def weight_bytes(self) -> int:
         """Bytes of all weight files together."""
-        return sum(path.stat().st_size for path in self._files("*.safetensors"))
+        own = {path for path in self._files("*.safetensors")}
+        return sum(path.stat().st_size for path in own.union(*self._files_elsewhere().values()))
+
+    def _parts(self) -> Iterator[tuple[str, Path]]:
+        """Every file that a result depends on, and its name within the model."""
+        for path in self._files("*"):
+            if path.suffix in (".json", ".txt", ".safetensors", ".pt"):
+                yield str(path.relative_to(self.folder)), path
+        for name, files in sorted(self._files_elsewhere().items()):
+            yield from ((f"{name}/{self.elsewhere[name].prefix}", path) for path in files)
+
+    def _files_elsewhere(self) -> dict[str, list[Path]]:
+        """Files of the components that are not in the folder, by component."""
+        return {
+            name: sorted(p for p in source.folder.iterdir() if p.is_file())
+            if source.file is None
+            else list(read_tensor_file(source.file).files)
+            for name, source in self.elsewhere.items()
+        }
 
     def _files(self, pattern: str) -> list[Path]:
-        return sorted(p for p in self.folder.rglob(pattern) if p.is_file())
+        """The folder's files, without weights that are replaced from elsewhere, and adapters."""
+        found = (p for p in self.folder.rglob(pattern) if p.is_file())
+        own = (p for p in found if p.relative_to(self.folder).parts[0] != LORA_FOLDER)
+        return sorted(p for p in own if not self._is_replaced(p))
+
+    def _is_replaced(self, path: Path) -> bool:
+        component = path.relative_to(self.folder).parts[0]
+        return component in self.elsewhere and path.name not in ("config.json",)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -118,33 +161,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ModelLoadFailed(f"The file {path} is not a JSON object.", field=path.name)
     return body
-
-
-def _check_safetensors(path: Path) -> None:
-    """Compare the file's length with what its header promises."""
-    size = path.stat().st_size
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            head = json.loads(file.read(min(length, size)))
-        data = max(
-            (v["data_offsets"][1] for k, v in head.items() if k != "__metadata__"), default=0
-        )
-        expected = 8 + length + data
-    except (struct.error, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise ModelLoadFailed(f"The weight file {path} is corrupt.", field=path.name) from error
-    if expected != size:
-        raise ModelLoadFailed(
-            f"The weight file {path} has {size} bytes, but its header promises {expected}: "
-            "the download is incomplete or the file is corrupt.",
-            field=path.name,
-        )
-
-
-def _check_shards(path: Path) -> None:
-    for name in set(_read_json(path).get("weight_map", {}).values()):
-        if not (path.parent / name).is_file():
-            raise ModelLoadFailed(f"The weight file {path.parent / name} is missing.", field=name)
 
 
 def _sample(path: Path) -> bytes:

@@ -9,14 +9,22 @@ from typing import Any
 import torch
 
 from ..protocol.errors import ModelLoadFailed
+from .component_source import ComponentSource
 
 
-def load_module(folder: Path, cls: Any, *, dtype: str, device: str) -> torch.nn.Module:
-    """A module from its subfolder, in evaluation mode, on a device.
+def load_module(
+    source: Path | ComponentSource, cls: Any, *, dtype: str, device: str
+) -> torch.nn.Module:
+    """A module from its subfolder or its file, in evaluation mode, on a device.
 
     Raises:
-        ModelLoadFailed: the folder does not hold what its config promises.
+        ModelLoadFailed: the folder or file does not hold what the config promises.
     """
+    if isinstance(source, ComponentSource) and source.file is not None:
+        from .single_file import load_file_module
+
+        return load_file_module(source, cls, dtype=dtype, device=device)
+    folder = source if isinstance(source, Path) else source.folder
     try:
         module = cls.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:

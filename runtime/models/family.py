@@ -53,10 +53,10 @@ class Family(ABC):
 def families() -> list[Family]:
     """Every family this runtime knows; built-ins register here and nowhere else."""
     from .chat import Chat
-    from .qwen_image import QwenImage
+    from .families import DIFFUSION
     from .qwen_omni import QwenOmni
 
-    return [QwenImage(), QwenOmni(), Chat()]
+    return [*DIFFUSION, QwenOmni(), Chat()]
 
 
 def family_of(index: Mapping[str, Any]) -> Family | None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from .call_spec import Method, Preview, SpecTable
+from .lora_shelf import AdapterShelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,29 @@ Program = Callable[[StageContext, Mapping[str, Any], Mapping[str, Bundle]], Mapp
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model in memory.
+class LatentToRGB:
+    """How a model's latents become colours in previews.
 
     Attributes:
-        modules: the heavy modules by name; they hold no request state.
+        module: the module that tells.
+        fit: from it, a `[C + 1, 3]` linear map (last row: bias) from clean latents to 0..1.
+    """
+
+    module: str
+    fit: Callable[[torch.nn.Module], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is ready to be run.
+
+    Attributes:
+        modules: the heavy modules by name; they hold no request state. As `Modules`, an engine
+            loads them when they are needed, and may take their weights away again.
         denoiser: the method whose results show the picture so far.
         preview: estimates clean latents from a denoiser call.
-        latent_to_rgb: `[C + 1, 3]` linear map (last row: bias) from clean latents to 0..1.
+        latent_to_rgb: their colours; without it there are no previews.
+        loras: adapters for its modules; without it there are none.
     """
 
     modules: Mapping[str, torch.nn.Module]
@@ -66,17 +82,8 @@ class LoadedModel:
     programs: Mapping[str, Program]
     denoiser: Method | None = None
     preview: Preview | None = None
-    latent_to_rgb: torch.Tensor | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all parameters and buffers; what modules share counts once."""
-        tensors = {
-            t.data_ptr(): t.numel() * t.element_size()
-            for module in self.modules.values()
-            for t in (*module.parameters(), *module.buffers())
-        }
-        return sum(tensors.values())
+    latent_to_rgb: LatentToRGB | None = None
+    loras: AdapterShelf | None = None
 
 
 def text_of(name: str, params: Mapping[str, Any], inputs: Mapping[str, Bundle]) -> str:

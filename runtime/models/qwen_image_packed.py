@@ -10,7 +10,8 @@ Source: `QwenImageTransformer2DModel.forward`, `QwenImageTransformerBlock.forwar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -27,6 +28,11 @@ _USED = {
     "img_shapes",
     "return_dict",
 }
+
+
+_BY_ROW = re.compile(r"^time_text_embed\.|\.(img|txt)_mod\.|^norm_out\.")
+_BY_TEXT = re.compile(r"^txt_|\.txt_mlp\.|\.add_[qkv]_proj$|\.to_add_out$")
+"""Layers by what is on their dim 0; the others have tokens of pictures there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,10 @@ class QwenImagePacked:
 
     def run(self, module: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
         """One forward; each call gets its `(noise_pred [rows, tokens, channels],)`."""
-        images = [row for call in calls for row in call["hidden_states"]]
-        texts = [row for call in calls for row in _unpadded_texts(call)]
+        images, texts = _images_and_texts(calls)
         shapes = [shape for call in calls for shape in _shapes_by_row(call)]
         timestep = torch.cat([call["timestep"] for call in calls])
-        # rows of equal lengths side by side, so that they share an attention call
-        order = sorted(range(len(images)), key=lambda i: (len(images[i]), len(texts[i])))
+        order = _order(images, texts)
         out = packed_forward(
             module,
             [images[i] for i in order],
@@ -85,6 +89,35 @@ class QwenImagePacked:
         )
         by_row = dict(zip(order, out, strict=True))
         return [(torch.stack(rows),) for rows in _rows_by_call(by_row, calls)]
+
+    def row_map(
+        self, module: Any, calls: Sequence[Mapping[str, Any]]
+    ) -> Callable[[str], torch.Tensor]:
+        """See `RowMap`: tokens of pictures, tokens of texts, or rows themselves."""
+        images, texts = _images_and_texts(calls)
+        order = _order(images, texts)
+        rows = torch.tensor(order)
+        by_image = rows.repeat_interleave(torch.tensor([len(images[i]) for i in order]))
+        by_text = rows.repeat_interleave(torch.tensor([len(texts[i]) for i in order]))
+
+        def owners(layer: str) -> torch.Tensor:
+            if _BY_ROW.search(layer):
+                return rows
+            return by_text if _BY_TEXT.search(layer) else by_image
+
+        return owners
+
+
+def _images_and_texts(
+    calls: Sequence[Mapping[str, Any]],
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    images = [row for call in calls for row in call["hidden_states"]]
+    return images, [row for call in calls for row in _unpadded_texts(call)]
+
+
+def _order(images: Sequence[torch.Tensor], texts: Sequence[torch.Tensor]) -> list[int]:
+    """Rows of equal lengths side by side, so that they share an attention call."""
+    return sorted(range(len(images)), key=lambda i: (len(images[i]), len(texts[i])))
 
 
 def packed_forward(

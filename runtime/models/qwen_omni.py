@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, create_model, field_validator
 
-from .chat import Chat, ThinkerParams
-from .stage import Params, Stage, StageGraph
+from .chat import Chat
+from .stage import Params, Stage, StageGraph, with_defaults
 from .voices import voices_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class QwenOmni(Chat):
         if not voices or not checkpoint.index.get("enable_audio_output", True):
             return StageGraph.of(thinker)
         codec = CodecParams if is_qwen3(checkpoint.index) else Token2WavParams
-        return speaking(thinker, voices, talker_layers(checkpoint.index), codec)
+        own = with_defaults(codec, _own_defaults(checkpoint, "codec_decode"))
+        return speaking(thinker, voices, talker_layers(checkpoint.index), own)
 
     def ar_stage(self, checkpoint: Checkpoint, stage: str) -> ARStage:
         """See `Family.ar_stage`."""
@@ -98,7 +99,7 @@ class QwenOmni(Chat):
 
 
 def speaking(
-    thinker: Stage, voices: tuple[str, ...], layers: tuple[int, ...], codec: type[CodecParams]
+    thinker: Stage, voices: tuple[str, ...], layers: tuple[int, ...], codec: type[Params]
 ) -> StageGraph:
     """The graph of a model that speaks.
 
@@ -111,7 +112,7 @@ def speaking(
     return StageGraph.of(
         replace(
             thinker,
-            params=_with_default(thinker.params, "hidden_layers", list(layers)),
+            params=with_defaults(thinker.params, {"hidden_layers": list(layers)}),
             streams=frozenset({"hidden"}),
         ),
         Stage(
@@ -152,7 +153,7 @@ def _with_voices(voices: tuple[str, ...]) -> type[Params]:
     return create_model("TalkerParams", __base__=TalkerParams, voice=voice)
 
 
-def _with_default(params: type[Params], name: str, default: Any) -> type[Params]:
-    own = ThinkerParams.model_fields[name]
-    field: Any = (own.annotation, Field(default, max_length=64, description=own.description))
-    return create_model(params.__name__, __base__=params, **{name: field})
+def _own_defaults(checkpoint: Checkpoint, stage: str) -> dict[str, Any]:
+    """Of a stage's parameters, as the checkpoint's `omnistage.json` spells them."""
+    own = checkpoint.overrides.get(stage, {})
+    return {name: words["default"] for name, words in own.items()}

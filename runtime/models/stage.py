@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ..protocol.errors import InvalidRequest
 from ..protocol.messages import StageInfo
@@ -34,6 +35,16 @@ class Params(BaseModel):
     """Base of every stage's parameters: ranges are checked, unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def with_defaults(params: type[Params], defaults: Mapping[str, Any]) -> type[Params]:
+    """The parameters with other defaults for some of them; ranges stay as they are."""
+    fields: dict[str, Any] = {}
+    for name, value in defaults.items():
+        own = copy(params.model_fields[name])
+        own.default, own.default_factory = value, None
+        fields[name] = (own.annotation, own)
+    return create_model(params.__name__, __base__=params, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +122,10 @@ class Stage:
         value = given.get(name)
         shown = repr(value) if isinstance(value, float) and not math.isfinite(value) else value
         allowed = self._allowed(name)
-        message = f"{name} = {value!r} is refused: {first['msg'][0].lower()}{first['msg'][1:]}."
-        if first["type"] == "extra_forbidden":
+        inner = f"{first['loc'][-1]}: " if len(first["loc"]) > 1 else ""
+        reason = f"{inner}{first['msg'][0].lower()}{first['msg'][1:]}"
+        message = f"{name} = {value!r} is refused: {reason}."
+        if first["type"] == "extra_forbidden" and not inner:
             message = f"Stage {self.name} has no parameter {name!r}."
             allowed = ", ".join(self.params.model_fields)
         elif allowed:

@@ -101,6 +101,7 @@ class Talker(ABC):
             **{name: params[name] for name in ("temperature", "top_p", "top_k", "seed")},
             "repetition_penalty": params["repetition_penalty"],
             "detokenize": False,
+            "ignore_eos": True,  # vLLM's is the Thinker's, and may be the number of a code
             **self.sampling(max(math.floor(most), 1)),
         }
         hidden = rows.begin(inputs[INPUT])

@@ -70,13 +70,20 @@ def _engines(engines: Mapping[str, Any]) -> Iterator[Metric]:
     core = GaugeMetricFamily(
         "omnistage_engine", "The engine core's own numbers.", labels=["engine", "name"]
     )
+    components = GaugeMetricFamily(
+        "omnistage_component_bytes",
+        "Weights in memory, by component of a model.",
+        labels=["engine", "component"],
+    )
     for engine, state in engines.items():
         ready.add_metric([engine], int(state["ready"]))
         restarts.add_metric([engine], state["restarts"])
         for name, value in state["core"].items():
             if isinstance(value, int | float):
                 core.add_metric([engine, name], value)
-    yield from (ready, restarts, core)
+        for name, nbytes in state["core"].get("components", {}).items():
+            components.add_metric([engine, name], nbytes)
+    yield from (ready, restarts, core, components)
 
 
 def _by_label(name: str, words: str, label: str, values: Mapping[str, float]) -> Metric:

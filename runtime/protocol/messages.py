@@ -200,12 +200,17 @@ class StageInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model the runtime serves."""
+    """A model the runtime serves.
+
+    Attributes:
+        loras: names of the adapters that its stages take in `loras`.
+    """
 
     id: str
     family: str
     revision: str
     stages: Mapping[str, StageInfo]
+    loras: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Wire form."""
@@ -218,16 +223,25 @@ class ModelInfo:
             }
             for name, stage in self.stages.items()
         }
-        return {"id": self.id, "family": self.family, "revision": self.revision, "stages": stages}
+        return {
+            "id": self.id,
+            "family": self.family,
+            "revision": self.revision,
+            "stages": stages,
+            "loras": list(self.loras),
+        }
 
     @classmethod
     def from_json(cls, body: Any) -> ModelInfo:
         """Read the wire form."""
         fields = take_fields(
-            body, "model", {"id": str, "family": str, "revision": str, "stages": dict}
+            body,
+            "model",
+            {"id": str, "family": str, "revision": str, "stages": dict, "loras": list},
         )
         stages = {
             name: StageInfo(s["params"], s["inputs"], tuple(s["optional"]), s["outputs"])
             for name, s in fields.pop("stages").items()
         }
-        return cls(**fields, stages=stages)
+        loras = tuple(fields.pop("loras"))
+        return cls(**fields, stages=stages, loras=loras)

@@ -24,7 +24,7 @@ from .openai import chat, speech
 from .openai.errors import errors_as_openai
 from .services import SERVICES, Services
 from .shelf import ModelShelf
-from .unload import unload
+from .unload import unload, unload_all
 
 
 def build_services(
@@ -79,6 +79,7 @@ def build_app(services: Services) -> web.Application:
             web.put("/v1/blobs/{digest}", blobs.put_blob),
             web.post("/v1/leases/renew", leases.renew),
             web.delete("/v1/leases/{owner}", leases.release),
+            web.delete("/v1/engines", unload_all),
             web.delete("/v1/engines/{engine}", unload),
             web.post("/v1/chat/completions", chat.complete),
             web.post("/v1/audio/speech", speech.speak),

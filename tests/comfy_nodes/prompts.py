@@ -115,3 +115,41 @@ def speech(**nodes: dict[str, Any]) -> dict[str, Any]:
 def silence() -> dict[str, Any]:
     """A short AUDIO."""
     return {"waveform": torch.zeros(1, 1, 4), "sample_rate": 16000}
+
+
+def lora(model: str = "1", **inputs: Any) -> dict[str, Any]:
+    """A LoRA on the model of another node."""
+    neutral = {"lora": "ink", "strength": 1.0}
+    return {"class_type": "OmniStageLoRA", "inputs": {"model": [model, 0], **neutral, **inputs}}
+
+
+def guider(**inputs: Any) -> dict[str, Any]:
+    """A Guider that leaves everything else to its kind."""
+    shares = dict.fromkeys(("start", "stop", "guidance_rescale", "scale_start", "scale_stop"), -1.0)
+    numbers = dict.fromkeys(("scale", "norm_limit", "eta", "alpha"), -1.0)
+    steps = {"start_step": -1, "zero_init_steps": -1}
+    others = {"use_original_formulation": False, "layers": "", "momentum": -2.0}
+    neutral = {"kind": "cfg", **shares, **numbers, **steps, **others}
+    return {"class_type": "OmniStageGuider", "inputs": {**neutral, **inputs}}
+
+
+def load_image(name: str = "cat.png") -> dict[str, Any]:
+    """A picture and its mask from a file."""
+    return {"class_type": "LoadImage", "inputs": {"image": name}}
+
+
+def vae_encode(image: str = "7", **inputs: Any) -> dict[str, Any]:
+    """A VAE Encode of the picture of another node, on the model of node "1"."""
+    own = {"model": ["1", 0], "image": [image, 0]}
+    return {"class_type": "OmniStageVAEEncode", "inputs": {**own, **inputs}}
+
+
+def film(**inputs: Any) -> dict[str, Any]:
+    """Text to film by the model `film`: text to image with another end."""
+    return graph(_1={"model": "film"}, _3={"frames": 5}) | {
+        "4": {
+            "class_type": "OmniStageVideoDecode",
+            "inputs": {"model": ["1", 0], "latent": ["3", 0], "fps": 0.0, **inputs},
+        },
+        "5": {"class_type": "SaveVideo", "inputs": {"video": ["4", 0], "filename_prefix": "x"}},
+    }

@@ -39,5 +39,32 @@ async def test_a_list_has_the_choices_of_all_models_once():
     assert catalogue.choices("codec_decode", "steps") == ["default"]
 
 
+async def test_choices_inside_objects_are_found_through_references():
+    guider = {
+        "anyOf": [
+            {"oneOf": [{"$ref": "#/$defs/CFG"}, {"$ref": "#/$defs/APG"}]},
+            {"type": "null"},
+        ]
+    }
+    defs = {
+        "CFG": {"properties": {"kind": {"const": "cfg"}}},
+        "APG": {"properties": {"kind": {"const": "apg"}, "eta": {"type": "number"}}},
+    }
+    params = {"properties": {"guider": guider}, "$defs": defs}
+    stage = StageInfo(params, {}, (), {})
+    catalogue = Catalogue(Runtimes(ModelInfo("a", "wan", "r1", {"sample": stage})))
+    await catalogue.refresh()
+    assert catalogue.names("sample", "guider", "kind") == ["cfg", "apg"]
+    assert catalogue.names("sample", "guider", "eta") == []
+    assert catalogue.names("sample", "guider", "alpha") == []
+
+
+async def test_the_adapters_of_all_models_are_listed_once():
+    models = [ModelInfo(name, "wan", "r1", {}, ("ink", name)) for name in ("a", "b")]
+    catalogue = Catalogue(Runtimes(*models))
+    await catalogue.refresh()
+    assert catalogue.loras() == ["ink", "a", "b"]
+
+
 def test_a_list_can_be_made_before_a_runtime_was_seen():
     assert Catalogue(Runtimes()).choices("talker", "voice") == ["default"]

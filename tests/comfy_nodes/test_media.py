@@ -62,6 +62,50 @@ def test_latents_travel_with_a_frame_axis(shape):
     assert torch.equal(media.frame_to_latent(frame)["samples"], samples.view(2, 16, 1, 8, 4))
 
 
+def test_latents_without_a_frame_axis_come_as_they_are():
+    ours = Tensor.of(np.ones((1, 2, 3, 4), np.float32))
+    frame = Frame({"kind": "latent", "mean": [1.0, 2.0], "std": [3.0, 4.0]}, {"samples": ours})
+    latent = media.frame_to_latent(frame)
+    assert latent.keys() == {"samples"}
+    assert latent["samples"].shape == (1, 2, 3, 4)
+    assert latent["samples"][0, :, 0, 0].tolist() == [4.0, 6.0]
+
+
+def test_the_latents_of_a_film_keep_their_frames():
+    samples = torch.randn(1, 16, 5, 8, 4)
+    frame = Frame.decode(media.latent_to_frame({"samples": samples}).encode())
+    assert torch.equal(media.frame_to_latent(frame)["samples"], samples)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 32, 48), (2, 32, 48), (32, 48)])
+def test_a_noise_mask_travels_with_its_latents(shape):
+    mask = torch.rand(shape)
+    latent = {"samples": torch.zeros(2, 16, 4, 6), "noise_mask": mask}
+    frame = Frame.decode(media.latent_to_frame(latent).encode())
+    found = media.frame_to_latent(frame)["noise_mask"]
+    assert torch.equal(found, mask.reshape(-1, 1, 32, 48))
+
+
+def test_a_mask_in_a_models_own_form_stays_behind():
+    tensors = {"samples": (1, 16, 4, 4), "mask": (1, 4, 64)}
+    ones = {name: Tensor.of(np.ones(shape, np.float32)) for name, shape in tensors.items()}
+    assert media.frame_to_latent(Frame({"kind": "latent"}, ones)).keys() == {"samples"}
+
+
+def test_latents_without_a_mask_are_the_same_upload_as_ever():
+    frame = media.latent_to_frame({"samples": torch.zeros(1, 16, 4, 4), "noise_mask": None})
+    assert frame.tensors.keys() == {"samples"}
+    assert frame.header == {"kind": "latent", "space": "vae"}
+
+
+def test_masks_of_films_and_latents_of_several_kinds_are_refused():
+    masked = {"samples": torch.zeros(1, 16, 2, 4, 4), "noise_mask": torch.ones(1, 2, 4, 4)}
+    with pytest.raises(InvalidRequest, match="noise_mask has the shape"):
+        media.latent_to_frame(masked)
+    with pytest.raises(InvalidRequest, match="several kinds"):
+        media.latent_to_frame({"samples": SimpleNamespace(is_nested=True)})
+
+
 def test_other_latent_shapes_are_refused():
     with pytest.raises(InvalidRequest, match="samples has the shape"):
         media.latent_to_frame({"samples": torch.zeros(16, 8, 8)})
@@ -104,10 +148,77 @@ def test_conditioning_without_a_negative_prompt_is_zeros():
     assert facts["attention_mask"].any()
 
 
+def test_conditioning_of_one_text_in_a_list():
+    arrays = {
+        "prompt_embeds.0": (3, 4),
+        "prompt_embeds_mask.0": (3,),
+        "negative_prompt_embeds.0": (2, 4),
+    }
+    frame = Frame(
+        {"kind": "conditioning"},
+        {name: Tensor.of(np.ones(shape, np.float32)) for name, shape in arrays.items()},
+    )
+    ((embeddings, facts),), ((avoid, _),) = media.frame_to_conditioning(frame)
+    assert embeddings.shape == (1, 3, 4)
+    assert facts["attention_mask"].shape == (1, 3)
+    assert avoid.shape == (1, 2, 4)
+
+
+def test_conditioning_with_a_pooled_output():
+    frame = Frame(
+        {"kind": "conditioning"},
+        {
+            "prompt_embeds": Tensor.of(np.ones((1, 3, 4), np.float32)),
+            "pooled_prompt_embeds": Tensor.of(np.ones((1, 8), np.float32)),
+        },
+    )
+    ((_, facts),), ((_, none),) = media.frame_to_conditioning(frame)
+    assert facts["pooled_output"].shape == (1, 8)
+    assert not none["pooled_output"].any()
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"text_embeds": (1, 3, 4)},
+        {"prompt_embeds.0": (3, 4), "prompt_embeds.1": (2, 4)},
+        {"prompt_embeds": (1, 2, 3, 4)},
+        {
+            "prompt_embeds": (1, 3, 4),
+            "negative_prompt_embeds.0": (3, 4),
+            "negative_prompt_embeds.1": (3, 4),
+        },
+    ],
+)
+def test_conditioning_that_comfyui_cannot_hold_is_refused(shapes):
+    tensors = {name: Tensor.of(np.ones(shape, np.float32)) for name, shape in shapes.items()}
+    with pytest.raises(InvalidRequest, match="ComfyUI's CONDITIONING cannot hold it") as refusal:
+        media.frame_to_conditioning(Frame({"kind": "conditioning"}, tensors))
+    assert all(name in refusal.value.message for name in shapes)
+
+
 def test_a_preview_becomes_a_picture():
     data = io.BytesIO()
     Image.new("RGB", (8, 4), "red").save(data, "JPEG")
     assert media.preview_image(data.getvalue()).size == (8, 4)
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 6), (4, 6)])
+def test_masks_have_one_channel(shape):
+    mask = torch.rand(shape)
+    frame = Frame.decode(media.mask_to_frame(mask, (6, 4)).encode())
+    assert frame.header == {"kind": "images"}
+    assert np.array_equal(frame.tensors["images"].array, mask.view(-1, 4, 6, 1).numpy())
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 4), (1, 1, 4, 6), (0, 4, 6)])
+def test_other_masks_are_refused(shape):
+    with pytest.raises(InvalidRequest) as refusal:
+        media.mask_to_frame(torch.zeros(shape), (6, 4))
+    assert refusal.value.field == "mask"
 
 
 # --- sound and film -------------------------------------------------------------------------------
@@ -152,6 +263,22 @@ def test_films_travel_as_bytes_with_their_rate():
     tensor = frame.tensors["frames"]
     assert (tensor.tag, tensor.array.shape) == ("U8", (4, 2, 3, 3))
     assert tensor.array[:, 0, 0, 0].tolist() == [0, 128, 255, 255]
+
+
+def test_a_films_pictures_come_as_an_image():
+    frames = np.arange(3 * 2 * 4 * 3, dtype=np.uint8).reshape(3, 2, 4, 3)
+    film = Frame({"kind": "video", "fps": 8.0}, {"frames": Tensor.of(frames)})
+    images = media.frame_to_images(Frame.decode(film.encode()))
+    assert images.dtype == torch.float32
+    assert np.array_equal((images * 255).round().numpy(), frames)
+
+
+@pytest.mark.parametrize(
+    ("fps", "rate"),
+    [(16.0, Fraction(16)), (12.5, Fraction(25, 2)), (30000 / 1001, Fraction(30000, 1001))],
+)
+def test_a_films_rate_is_exact(fps, rate):
+    assert media.frame_rate(Frame({"kind": "video", "fps": fps})) == rate
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,11 @@ from omnistage.comfy_nodes.values import Model
 from .prompts import (
     chat,
     codec_decode,
+    film,
     graph,
+    guider,
+    load_image,
+    lora,
     message,
     queued,
     silence,
@@ -20,6 +24,7 @@ from .prompts import (
     speech,
     talker,
     thinker,
+    vae_encode,
     written,
 )
 
@@ -75,7 +80,8 @@ def image_to_image():
 
 def test_a_readable_picture_is_planned_with():
     picture = torch.rand(1, 64, 64, 3)
-    result = planned(image_to_image(), read_image={"cat.png": picture}.get)
+    seen = (picture, torch.zeros(1, 64, 64))
+    result = planned(image_to_image(), read_image={"cat.png": seen}.get)
     assert list(result.results) == ["2", "8", "3", "4"]
     assert result.results["8"] == plans.vae_encode(Model("demo"), picture)
 
@@ -91,10 +97,65 @@ def test_pixels_the_runtime_makes_are_not_known_ahead():
     assert list(planned(made, "8").results) == ["2", "3", "4"]
 
 
-def test_a_nodes_second_output_is_not_its_first():
+def test_an_output_that_a_node_does_not_have_is_no_other():
     made = image_to_image()
-    made["8"]["inputs"]["image"] = ["7", 1]
-    assert "8" not in planned(made, read_image=lambda _: torch.rand(1, 64, 64, 3)).results
+    made["8"]["inputs"]["image"] = ["7", 2]
+    seen = (torch.rand(1, 64, 64, 3), torch.rand(1, 64, 64))
+    assert "8" not in planned(made, read_image=lambda _: seen).results
+
+
+def test_a_mask_is_planned_with_its_picture():
+    picture, mask = torch.rand(1, 64, 64, 3), torch.rand(1, 64, 64)
+    made = image_to_image()
+    made["8"] = vae_encode(mask=["7", 1])
+    result = planned(made, read_image={"cat.png": (picture, mask)}.get)
+    assert list(result.results) == ["2", "8", "3", "4"]
+    assert result.results["8"] == plans.vae_encode(Model("demo"), picture, mask)
+
+
+def test_reference_pictures_are_planned_with():
+    picture = torch.rand(1, 8, 8, 3)
+    made = graph(_2={"images": ["7", 0]}) | {"7": load_image()}
+    result = planned(made, read_image=lambda _: (picture, torch.zeros(1, 64, 64)))
+    assert list(result.results) == ["2", "3", "4"]
+    encoded = plans.text_encode(Model("demo"), "a red circle", "", images=picture)
+    assert result.results["2"] == encoded
+    assert planned(made).results == {}
+
+
+def test_a_film_is_planned_and_its_pictures_are_not_known_ahead():
+    assert list(planned(film()).results) == ["2", "3", "4"]
+    for slot in (0, 1):
+        behind = film() | {"7": vae_encode(image="4")}
+        behind["7"]["inputs"]["image"] = ["4", slot]
+        assert list(planned(behind, "7").results) == ["2", "3", "4"]
+
+
+def test_adapters_are_part_of_every_job_behind_them():
+    made = graph(_2={"model": ["8", 0]}, _3={"model": ["8", 0]}) | {
+        "7": lora(),
+        "8": lora("7", lora="paint", strength=0.5),
+    }
+    result = planned(made)
+    adapted = plans.lora(plans.lora(Model("demo"), "ink", 1.0), "paint", 0.5)
+    assert (result.models["7"], result.models["8"]) == (
+        plans.lora(Model("demo"), "ink", 1.0),
+        adapted,
+    )
+    assert [job.params.get("loras", []) for job in result.results["4"].source.recipe] == [
+        [{"name": "ink", "strength": 1.0}, {"name": "paint", "strength": 0.5}],
+        [{"name": "ink", "strength": 1.0}, {"name": "paint", "strength": 0.5}],
+        [],
+    ]
+
+
+def test_a_guider_is_part_of_the_job_it_guides():
+    made = graph(_3={"guider": ["7", 0]}) | {"7": guider(kind="slg", layers="3", stop=0.5)}
+    *_, job = planned(made).results["3"].source.recipe
+    own = {"kind": "slg", "stop": 0.5, "skip_layer_guidance_layers": [3]}
+    assert job.params["guider"] == own
+    made["7"]["inputs"]["layers"] = "three"
+    assert list(planned(made).results) == ["2"]
 
 
 def test_two_runtimes_in_one_prompt():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 
 from omnistage.comfy_nodes import plans
+from omnistage.comfy_nodes.guidance import input_of, param_of
 from omnistage.comfy_nodes.media import frame_to_images
 from omnistage.comfy_nodes.values import (
     Answer,
@@ -19,6 +23,7 @@ from omnistage.comfy_nodes.values import (
     RemoteText,
     Text,
 )
+from omnistage.runtime.models.modular import guider_params
 from omnistage.runtime.protocol.conversation import Conversation
 from omnistage.runtime.protocol.errors import InvalidRequest
 from omnistage.runtime.protocol.frames import Frame
@@ -118,6 +123,148 @@ def a_latent(model: Model):
     sizes = {"width": 0, "height": 0, "count": 1, "steps": 0}
     choices = {"guidance": -1.0, "scheduler": plans.DEFAULT, "denoise": 1.0, "seed": 1}
     return plans.sample(model, conditioning, **sizes, **choices)
+
+
+# --- pictures in, film, adapters, guidance --------------------------------------------------------
+
+OWN_GUIDANCE = {
+    "start": -1.0,
+    "stop": -1.0,
+    "guidance_rescale": -1.0,
+    "use_original_formulation": False,
+    "scale": -1.0,
+    "scale_start": -1.0,
+    "scale_stop": -1.0,
+    "layers": "",
+    "momentum": -2.0,
+    "norm_limit": -1.0,
+    "eta": -1.0,
+    "start_step": -1,
+    "zero_init_steps": -1,
+    "alpha": -1.0,
+}
+
+
+def guided(kind: str, **inputs) -> Mapping[str, Any]:
+    return plans.guider(kind, **{**OWN_GUIDANCE, **inputs}).params
+
+
+def test_reference_pictures_are_uploads_of_the_stages_names():
+    small, large = torch.rand(2, 4, 6, 3), torch.rand(1, 8, 8, 4)
+    encoded = plans.text_encode(MODEL, "a hat on it", images=small, images_3=large)
+    spec = spec_of(encoded)
+    assert spec.params == {"prompt": "a hat on it", "negative_prompt": ""}
+    assert spec.inputs.keys() == {"images", "images_3"}
+    sent = {
+        name: frame_to_images(Frame.decode(encoded.source.blobs[ref.digest]))
+        for name, ref in spec.inputs.items()
+    }
+    assert torch.equal(sent["images"], small)
+    assert sent["images_3"].shape == (1, 8, 8, 3)
+
+
+def test_a_mask_goes_with_its_picture():
+    picture, mask = torch.rand(2, 4, 6, 3), torch.rand(1, 4, 6)
+    latent = plans.vae_encode(MODEL, picture, mask)
+    spec = spec_of(latent)
+    sent = Frame.decode(latent.source.blobs[spec.inputs["mask"].digest])
+    assert (spec.params, spec.inputs.keys()) == ({}, {"images", "mask"})
+    assert sent.header == {"kind": "images"}
+    assert np.array_equal(sent.tensors["images"].array, mask.unsqueeze(-1).numpy())
+    assert spec_of(plans.vae_encode(MODEL, picture)).inputs.keys() == {"images"}
+
+
+def test_a_mask_of_another_size_is_refused():
+    with pytest.raises(InvalidRequest, match="mask is of 64 x 64 px, but the picture is of 6 x 4"):
+        plans.vae_encode(MODEL, torch.rand(1, 4, 6, 3), torch.zeros(1, 64, 64))
+
+
+def test_frames_and_a_guider_are_sent(conditioning):
+    how = plans.guider("tcfg", **{**OWN_GUIDANCE, "stop": 0.5})
+    params = spec_of(plans.sample(MODEL, conditioning, **NEUTRAL, frames=17, guider=how)).params
+    own = {"kind": "tcfg", "stop": 0.5}
+    assert params == {"count": 1, "seed": 0, "frames": 17, "guider": own}
+    assert plans.sample(MODEL, conditioning, **NEUTRAL, frames=0) == plans.sample(
+        MODEL, conditioning, **NEUTRAL
+    )
+
+
+def test_a_film_is_what_the_decoder_of_its_pictures_makes(conditioning):
+    latent = plans.sample(MODEL, conditioning, **NEUTRAL)
+    film = plans.video_decode(MODEL, latent, 0.0)
+    pictures = plans.vae_decode(MODEL, latent)
+    assert film.source.output == "video"
+    assert film.source.job == pictures.source.job
+    assert film.output("audio").source.job == film.source.job
+    assert pictures.output("video").source == film.source
+    assert spec_of(plans.video_decode(MODEL, latent, 12.5)).params == {"fps": 12.5}
+
+
+def test_adapters_are_told_to_the_stages_that_they_change():
+    model = plans.lora(plans.lora(MODEL, "paint", 0.8), "ink", -0.5)
+    handle = plans.vae_decode(model, a_latent(model)).source
+    loras = [{"name": "paint", "strength": 0.8}, {"name": "ink", "strength": -0.5}]
+    assert [job.params.get("loras") for job in handle.recipe] == [loras, loras, None]
+    assert MODEL.adapters == ()
+
+
+def test_the_same_adapter_twice_is_one_as_strong_as_both():
+    assert plans.lora(plans.lora(MODEL, "ink", 0.5), "ink", 0.25).adapters == (("ink", 0.75),)
+
+
+def test_an_adapter_without_effect_is_none():
+    assert plans.lora(MODEL, "ink", 0.0) == MODEL
+    assert plans.lora(plans.lora(MODEL, "ink", 0.5), "ink", -0.5) == MODEL
+
+
+def test_a_guiders_own_defaults_are_left_out():
+    assert guided("cfg") == {"kind": "cfg"}
+    assert guided("apg", momentum=-1.0)["adaptive_projected_guidance_momentum"] == -1.0
+
+
+def test_what_a_kind_of_guider_does_not_have_is_sent_as_it_is_called():
+    """So that it is refused, by the name that stands on the node."""
+    assert guided("cfg", layers="7", scale=2.0) == {"kind": "cfg", "layers": [7], "scale": 2.0}
+
+
+GIVEN = {
+    "start": 0.0,
+    "stop": 0.75,
+    "guidance_rescale": 0.25,
+    "use_original_formulation": True,
+    "scale": 3.0,
+    "scale_start": 0.125,
+    "scale_stop": 0.5,
+    "layers": " 7,8  9",
+    "momentum": -0.75,
+    "norm_limit": 12.0,
+    "eta": 0.5,
+    "start_step": 3,
+    "zero_init_steps": 2,
+    "alpha": 6.0,
+}
+
+
+@pytest.mark.parametrize("kind", sorted(guider_params.KINDS))
+def test_the_node_has_all_that_a_kind_of_guider_takes(kind):
+    model = next(m for m in guider_params.GuiderParams.__subclasses__() if kind_of(m) == kind)
+    own = {name for name in GIVEN if param_of(kind, name) in model.model_fields}
+    sent = guided(kind, **{name: GIVEN[name] for name in own})
+    assert sent.keys() == model.model_fields.keys()
+    assert model.model_validate(dict(sent)).model_dump() == dict(sent)
+    assert {input_of(kind, param) for param in sent} == {"kind", *own}
+
+
+def kind_of(model: type[guider_params.GuiderParams]) -> str:
+    (kind,) = get_args(model.model_fields["kind"].annotation)
+    return str(kind)
+
+
+@pytest.mark.parametrize("text", ["7-9", "a", "-1", "1.5", "1000", "²"])
+def test_layers_are_numbers(text):
+    with pytest.raises(InvalidRequest, match="are no numbers of layers") as refusal:
+        guided("slg", layers=text)
+    assert refusal.value.field == "layers"
 
 
 # --- language -------------------------------------------------------------------------------------

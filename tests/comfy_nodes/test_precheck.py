@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from omnistage.comfy_nodes.planner import plan
-from omnistage.comfy_nodes.precheck import problems, refusal, unknown_model
+from omnistage.comfy_nodes.precheck import problems, unknown_model
+from omnistage.comfy_nodes.problem import refusal
 from omnistage.runtime.models.chat import Chat, ThinkerParams
-from omnistage.runtime.models.qwen_image import QwenImage
+from omnistage.runtime.models.families.qwen_image import QwenImage
 from omnistage.runtime.models.qwen_omni import QwenOmni
 from omnistage.runtime.protocol.messages import ModelInfo
+from omnistage.tests.fakes import fake_family
 
 from .prompts import (
     chat,
     codec_decode,
+    film,
     graph,
+    guider,
+    load_image,
+    lora,
     message,
     queued,
     sampling,
@@ -27,6 +34,7 @@ from .prompts import (
     speech,
     talker,
     thinker,
+    vae_encode,
 )
 
 STAGES = {name: stage.info() for name, stage in QwenImage().graph({}).stages.items()}
@@ -37,6 +45,7 @@ class Config:
     """What of a language model's checkpoint its stages depend on."""
 
     folder = Path()
+    overrides: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, **index: Any) -> None:
         self.index = index
@@ -64,7 +73,8 @@ def speaking_model(architecture: str = QWEN25) -> dict[str, ModelInfo]:
 
 
 def problems_of(made: dict[str, Any], models=MODELS, picture=None, target="5"):
-    planned = plan(queued(made, target), lambda _: picture, lambda _: silence())
+    seen = None if picture is None else (picture, torch.zeros(picture.shape[:3]))
+    planned = plan(queued(made, target), lambda _: seen, lambda _: silence())
     return list(problems(made, planned, models))
 
 
@@ -373,3 +383,181 @@ def test_each_problem_is_said_once():
     assert found == [("6", "strict")] * 3, "one for each stage"
     both = {"_7": speak(), "_12": speak(voice="nova", text=["7", 1])}
     assert [(node, name) for node, name, _ in of_speech(**both)] == [("12", "voice")]
+
+
+# --- what some families of diffusion have, and others lack ----------------------------------------
+
+
+@pytest.fixture
+def families(tmp_path) -> dict[str, ModelInfo]:
+    """A model that draws only, one that does all with pictures, and one of film."""
+    return {name: entry.info() for name, entry in fake_family.models(tmp_path).items()}
+
+
+def of_families(families, made, target="5"):
+    found = problems_of(made, families, torch.zeros(1, 1, 1, 3), target)
+    return [(problem.node, problem.input, problem.message) for problem in found]
+
+
+def drawing(model: str, **changes: dict[str, Any]) -> dict[str, Any]:
+    """Text to image of another model's."""
+    return graph(**{**changes, "_1": {"model": model}})
+
+
+SHOWN = {"7": load_image()}
+
+
+@pytest.mark.parametrize("source", ["LoadImage", "EmptyImage"])
+def test_a_picture_to_go_by_for_a_model_of_text_alone(families, source):
+    made = drawing("plain", _2={"images": ["7", 0]})
+    made["7"] = {"class_type": source, "inputs": {"image": "cat.png"}}
+    words = (
+        "model 'plain' takes no images: it is for models that edit or animate pictures; "
+        "on this runtime: studio, film"
+    )
+    assert of_families(families, made) == [("2", "images", words)]
+    made["1"]["inputs"]["model"] = "studio"
+    assert of_families(families, made) == []
+
+
+def test_more_pictures_than_a_model_takes(families):
+    made = drawing("studio", _2={name: ["7", 0] for name in ("images", "images_2", "images_3")})
+    ((node, name, words),) = of_families(families, made | SHOWN)
+    assert (node, name) == ("2", "images_3")
+    assert words.endswith("on this runtime: none")
+
+
+def test_what_to_avoid_for_a_model_that_cannot_avoid(families):
+    ((node, name, words),) = of_families(families, drawing("plain", _2={"negative_prompt": "red"}))
+    assert (node, name) == ("2", "negative_prompt")
+    assert words.endswith("is not possible with model 'plain'; it takes none")
+
+
+def test_a_model_that_needs_a_picture_says_so(families):
+    made = film()
+    assert of_families(families, made) == [("2", "images", "model 'film' needs images")]
+    made["2"]["inputs"]["images"] = ["7", 0]
+    assert of_families(families, made | SHOWN) == []
+
+
+def test_a_mask_for_a_model_that_cannot_inpaint(families):
+    made = drawing("plain", _3={"latent": ["8", 0]}) | SHOWN | {"8": vae_encode(mask=["7", 1])}
+    ((node, name, words),) = of_families(families, made)
+    assert (node, name) == ("8", "mask")
+    assert words.endswith("on this runtime: studio")
+    made["1"]["inputs"]["model"] = "studio"
+    assert of_families(families, made) == []
+
+
+def test_frames_of_a_picture_are_refused_once(families):
+    ((node, name, words),) = of_families(families, drawing("studio", _3={"frames": 9}))
+    assert (node, name) == ("3", "frames")
+    assert words.endswith("it is for models of film; on this runtime: film")
+    assert of_families(families, drawing("studio", _3={"frames": 0})) == []
+    computed = {"7": {"class_type": "PrimitiveInt", "inputs": {"value": 9}}}
+    linked = drawing("studio", _3={"frames": ["7", 0]}) | computed
+    assert [(node, name) for node, name, _ in of_families(families, linked)] == [("3", "frames")]
+
+
+def test_a_latent_for_a_model_that_starts_from_noise(families):
+    made = drawing("film", _2={"images": ["7", 0]}, _3={"latent": ["8", 0]}) | SHOWN
+    made["8"] = vae_encode()
+    found = [(node, name) for node, name, _ in of_families(families, made)]
+    assert sorted(found) == [("3", "latent"), ("8", "model")]
+
+
+def test_a_film_of_a_model_of_pictures(families):
+    made = film()
+    made["1"]["inputs"]["model"] = "studio"
+    made["3"]["inputs"].pop("frames")
+    words = "model 'studio' makes no films; VAE Decode gives its pictures"
+    assert of_families(families, made) == [("4", "model", words)]
+
+
+def test_the_pictures_of_a_film_can_be_decoded(families):
+    made = drawing("film", _2={"images": ["7", 0]}, _3={"frames": 9}) | SHOWN
+    assert of_families(families, made) == []
+
+
+def test_an_adapter_that_there_is_not_is_named_with_those_there_are(families):
+    made = drawing("studio", _3={"model": ["8", 0]}) | {"7": lora(), "8": lora("7", lora="oil")}
+    words = "LoRA 'oil' is not on this runtime; it has ink, paint"
+    assert of_families(families, made) == [("8", "lora", words)]
+    made["8"]["inputs"] |= {"lora": "paint", "strength": 11.0}
+    ((node, name, words),) = of_families(families, made)
+    assert (node, name) == ("8", "strength")
+    assert words.endswith("allowed: at least -10.0, at most 10.0")
+    made["8"]["inputs"]["strength"] = -1.0
+    assert of_families(families, made) == []
+
+
+def test_a_model_without_adapters_is_refused_at_the_adapter(families):
+    made = drawing("plain", _2={"model": ["7", 0]}, _3={"model": ["7", 0]}) | {"7": lora()}
+    ((node, name, words),) = of_families(families, made)
+    assert (node, name) == ("7", "lora")
+    assert words.endswith("on this runtime: studio, film")
+
+
+def test_a_language_model_takes_no_adapter():
+    made = chat(_8=lora("6"), _7=thinker(model=["8", 0]))
+    (problem,) = problems_of(made, language_model(), target="9")
+    assert (problem.node, problem.input) == ("8", "lora")
+
+
+def guided(families, model: str = "studio", **inputs: Any):
+    made = drawing(model, _3={"guider": ["7", 0]}) | {"7": guider(**inputs)}
+    return of_families(families, made)
+
+
+def test_a_good_guider_has_no_problems(families):
+    assert guided(families) == []
+    assert guided(families, kind="slg", layers="2, 3", scale=2.0, start=0.0) == []
+    assert guided(families, kind="apg", momentum=-0.5, eta=0.5, norm_limit=20.0) == []
+
+
+def test_a_kind_of_guider_that_a_model_does_not_have(families):
+    ((node, name, words),) = guided(families, kind="mag")
+    assert (node, name) == ("7", "kind")
+    assert "kind = 'mag' is not possible with model 'studio'" in words
+    assert words.endswith("allowed: cfg, cfg_zero_star, apg, slg")
+
+
+def test_a_number_that_a_kind_does_not_take(families):
+    ((node, name, words),) = guided(families, kind="cfg", zero_init_steps=2)
+    assert (node, name) == ("7", "zero_init_steps")
+    assert words.endswith("it takes guidance_rescale, use_original_formulation, start, stop")
+    ((_, name, words),) = guided(families, kind="apg", layers="7")
+    assert (name, words.split(";")[0]) == ("layers", "layers means nothing to guidance of kind apg")
+    assert "momentum, norm_limit, eta" in words
+
+
+def test_a_number_out_of_a_kinds_range(families):
+    ((node, name, words),) = guided(families, kind="slg", layers="1", scale_start=1.0)
+    assert (node, name) == ("7", "scale_start")
+    assert words.endswith("allowed: at least 0.0, less than 1.0")
+
+
+def test_a_kind_that_needs_layers(families):
+    assert guided(families, kind="slg") == [("7", "layers", "guidance of kind slg needs layers")]
+
+
+def test_layers_that_are_no_numbers(families):
+    words = (
+        "layers = 'all' are no numbers of layers. Allowed: whole numbers from 0 to 999, such as 7"
+    )
+    ((node, name, said),) = guided(families, kind="slg", layers="all")
+    assert (node, name) == ("7", "layers")
+    assert said.startswith(words)
+
+
+def test_a_guider_for_a_model_whose_guidance_is_built_in(families):
+    ((node, name, words),) = guided(families, "plain")
+    assert (node, name) == ("3", "guider")
+    assert words.endswith("on this runtime: studio, film")
+
+
+def test_a_stage_is_missed_although_what_it_is_to_do_is_not_known_yet(families):
+    made = drawing("film") | {"7": vae_encode(image="9"), "9": {"class_type": "X", "inputs": {}}}
+    ((node, name, words),) = of_families(families, made, "7")
+    assert (node, name) == ("7", "model")
+    assert words == "model 'film' has no vae_encode; it has text_encode, sample, vae_decode"

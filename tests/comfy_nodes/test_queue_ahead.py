@@ -64,8 +64,8 @@ class Bench:
     def client_at(self, _: str) -> NotingClient:
         return self.client
 
-    def read(self, _: str) -> torch.Tensor:
-        return torch.zeros(1, 64, 64, 3)
+    def read(self, _: str) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros(1, 64, 64, 3), torch.zeros(1, 64, 64)
 
     @property
     def stages(self) -> list[list[str]]:

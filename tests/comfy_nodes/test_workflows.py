@@ -17,12 +17,32 @@ ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / "workflows"
 NAMES = sorted(path.stem for path in WORKFLOWS.glob("*.json"))
 SNAPSHOT = json.loads((ROOT / "tests" / "e2e" / "nodes.snapshot.json").read_text())
+NOTE = "MarkdownNote"  # the page's own
 WIDGETS = {"BOOLEAN", "COMBO", "FLOAT", "INT", "STRING"}
 CORE_NODES = {
     "SaveImage": {"required": [["images", "IMAGE"], ["filename_prefix", "STRING"]]},
     "SaveAudio": {"required": [["audio", "AUDIO"], ["filename_prefix", "STRING"]]},
     "LoadAudio": {"required": [["audio", "COMBO"]]},
     "PreviewAny": {"required": [["source", "*"]]},
+    "LoadImage": {"required": [["image", "COMBO"]]},
+    "SaveVideo": {
+        "required": [
+            ["video", "VIDEO"],
+            ["filename_prefix", "STRING"],
+            ["format", "COMBO"],
+            ["codec", "COMBO"],
+        ]
+    },
+    "SolidMask": {"required": [["value", "FLOAT"], ["width", "INT"], ["height", "INT"]]},
+    "MaskComposite": {
+        "required": [
+            ["destination", "MASK"],
+            ["source", "MASK"],
+            ["x", "INT"],
+            ["y", "INT"],
+            ["operation", "COMBO"],
+        ]
+    },
 }
 
 
@@ -47,13 +67,27 @@ def widgets_of(kind: str) -> list[str]:
     return names
 
 
+def widget_values(node: dict[str, Any]) -> dict[str, Any]:
+    """A node's saved values by name; inputs that it got later have none yet."""
+    names, values = widgets_of(node["type"]), node["widgets_values"]
+    assert len(values) <= len(names)
+    optional = {
+        name for name, *_ in SNAPSHOT.get(node["type"], {}).get("inputs", {}).get("optional", [])
+    }
+    assert optional.issuperset(names[len(values) :]), "a saved workflow lost a value"
+    return {
+        name: value
+        for name, value in zip(names, values, strict=False)
+        if name != "control_after_generate"
+    }
+
+
 def as_api(ui: dict[str, Any]) -> dict[str, Any]:
     """A workflow as the page would send it."""
     links = {link[0]: [str(link[1]), link[2]] for link in ui["links"]}
     graph = {}
-    for node in ui["nodes"]:
-        values = dict(zip(widgets_of(node["type"]), node["widgets_values"], strict=True))
-        values.pop("control_after_generate", None)
+    for node in (node for node in ui["nodes"] if node["type"] != NOTE):
+        values = widget_values(node)
         linked = {i["name"]: links[i["link"]] for i in node["inputs"] if i["link"] is not None}
         graph[str(node["id"])] = {"class_type": node["type"], "inputs": {**values, **linked}}
     return graph

@@ -91,7 +91,7 @@ def test_texts_are_served_in_both_languages_and_english_is_the_nodes_own(comfy: 
 def test_the_list_of_models_is_the_runtimes(comfy: Comfy):
     info = get_json(comfy.server.url + "/object_info/OmniStageLoadModel")
     _, options = info["OmniStageLoadModel"]["input"]["required"]["model"]
-    assert options["options"] == ["demo", "smollm2"]
+    assert options["options"] == ["demo", "voice", "smollm2"]
 
 
 def test_the_templates_are_listed(comfy: Comfy):

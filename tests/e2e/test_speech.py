@@ -6,22 +6,18 @@ The model is a tiny one of random weights: what it says is noise, but it is one'
 from __future__ import annotations
 
 import base64
-import io
 import json
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiohttp
 import numpy as np
 import pytest
-import soundfile
 
 from omnistage.comfy_nodes.media import pcm16
 from omnistage.comfy_nodes.planner import QueuedPrompt, plan
 from omnistage.comfy_nodes.playback import EVENT
-from omnistage.runtime.bench.comfyui import Comfy, Graph, Refused, error_of
+from omnistage.runtime.bench.comfyui import Comfy, Graph, Refused
 from omnistage.runtime.bench.servers import ComfyUI, Runtime, get_json, wait_until
 from omnistage.runtime.client import RuntimeClient
 from omnistage.runtime.protocol.frames import Frame
@@ -115,14 +111,9 @@ def endless() -> dict[str, dict[str, Any]]:
 
 def sound_of(comfy: Comfy, graph: Graph) -> np.ndarray:
     """Run a prompt; the samples that it saves."""
-    entry = comfy.wait(comfy.queue(graph))
-    assert entry["status"]["status_str"] == "success", error_of(entry)
-    (file,) = entry["outputs"]["98"]["audio"]
-    url = f"{comfy.server.url}/view?{urllib.parse.urlencode(file)}"
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        samples, rate = soundfile.read(io.BytesIO(answer.read()), dtype="float32", always_2d=True)
-    assert (rate, samples.shape[1]) == (RATE_HZ, 1)
-    return samples[:, 0]
+    ((samples, rate),) = comfy.sounds(comfy.finished(comfy.queue(graph)))
+    assert (rate, len(samples)) == (RATE_HZ, 1)
+    return samples[0]
 
 
 def handles_of(graph: Graph, targets: tuple[str, ...] = ("98",)) -> dict[str, Handle]:

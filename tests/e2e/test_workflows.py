@@ -9,11 +9,16 @@ import math
 import os
 import textwrap
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from omnistage.runtime.bench.comfyui import WORKFLOWS, Comfy, workflow
 from omnistage.runtime.bench.servers import Runtime
+from omnistage.runtime.demo.speech.pitch import pitch_hz
+from omnistage.runtime.demo.speech.recogniser import hear, load_recogniser
+from omnistage.runtime.demo.speech.voices import PITCH_BORDER_HZ
 
 from .comfy import small
 
@@ -27,6 +32,14 @@ PICTURES = {
     "enhance_prompt": 1,
 }
 TEXTS = {"chat": 2}
+SOUNDS = {
+    "text_to_speech": [("chelsie", "three one four one five nine")],
+    "chat_with_voice": [("chelsie", "two three four five"), ("ethan", "seven zero seven")],
+    "speech_to_speech": [("chelsie", "sorry")],
+    "picture_read_aloud": [("chelsie", "red circle on blue")],
+}
+"""Who is heard to say what; the demo voice cannot hear, and is sorry for it."""
+
 SIDE_PX = 384
 
 
@@ -74,8 +87,39 @@ def test_a_shipped_workflow_gives_texts(comfy: Comfy, name: str):
     assert all(text.strip() for text in texts)
 
 
+def waveform(sounds: list[np.ndarray], texts: list[str]) -> Image.Image:
+    """Sounds as curves below each other on a square, each with what it says."""
+    sheet = Image.new("RGB", (SIDE_PX, SIDE_PX), "#202020")
+    draw = ImageDraw.Draw(sheet)
+    height_px = SIDE_PX // len(sounds)
+    for i, (sound, text) in enumerate(zip(sounds, texts, strict=True)):
+        middle = i * height_px + (height_px - 40) // 2 + 8
+        for x, part in enumerate(np.array_split(sound, SIDE_PX - 32)):
+            half = float(np.abs(part).max()) * (height_px - 72) / 2
+            draw.line([(16 + x, middle - half), (16 + x, middle + half)], "#7fb2ff")
+        place = (SIDE_PX // 2, (i + 1) * height_px - 24)
+        draw.text(place, text, "white", ImageFont.load_default(18), anchor="mm")
+    return sheet
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+def test_a_shipped_workflow_says_the_right_words_in_the_right_voice(comfy: Comfy, name: str):
+    recogniser = load_recogniser()
+    found = comfy.sounds(comfy.finished(comfy.queue(workflow(name))))
+    assert {(len(samples), rate) for samples, rate in found} == {(1, 24000)}
+    sounds = [samples[0] for samples, _ in found]
+    if os.environ.get("UPDATE_THUMBNAILS"):
+        texts = [text for _, text in SOUNDS[name]]
+        waveform(sounds, texts).save(WORKFLOWS / f"{name}.jpg", quality=90)
+    waves = [torch.from_numpy(sound) for sound in sounds]
+    voices = ["chelsie" if pitch_hz(wave) > PITCH_BORDER_HZ else "ethan" for wave in waves]
+    heard = [" ".join(hear(recogniser, wave)) for wave in waves]
+    assert list(zip(voices, heard, strict=True)) == SOUNDS[name]
+
+
 def test_every_shipped_workflow_is_run():
-    assert {path.stem for path in WORKFLOWS.glob("*.json")} == PICTURES.keys() | TEXTS.keys()
+    run = PICTURES.keys() | TEXTS.keys() | SOUNDS.keys()
+    assert {path.stem for path in WORKFLOWS.glob("*.json")} == run
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 64), (64, 96), (80, 112)])

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from pydantic import Field
 
 from omnistage.runtime.models.catalogue import Catalogue, ModelEntry
+from omnistage.runtime.models.lora import LoRAFolders
 from omnistage.runtime.models.stage import Params, Stage, StageGraph
 
 
@@ -58,6 +59,10 @@ class FakeModel(ModelEntry):
     @property
     def checkpoint(self):
         return SimpleNamespace(family=SimpleNamespace(name=self.source))
+
+    @property
+    def loras(self):
+        return LoRAFolders([])
 
     @property
     def graph(self):

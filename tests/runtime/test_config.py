@@ -12,7 +12,7 @@ def origins(loaded):
 def test_defaults_serve_what_comes_along_on_loopback_only():
     config = load_config(environ={}).config
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8400)
-    assert [e.source for e in config.catalogue().entries()] == ["demo", "smollm2"]
+    assert [e.source for e in config.catalogue().entries()] == ["demo", "voice", "smollm2"]
 
 
 def test_later_sources_win_and_every_value_knows_its_origin(tmp_path: Path):

@@ -13,6 +13,6 @@ for them, splits the result and resumes each request.
 - `policy`     which calls go first (pure, no torch)
 - `preview`    small pictures from latents
 - `engine`     the core: admit, pick, run, resume
-- `wire`       frames to tensors and back
+- `residency`  which weights are in memory, under a budget
 - `build`      a core from settings and configured models
 """

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .adapters import applied, try_mixing
 from .call import ModuleCall
 from .collate import run_merged
 
@@ -55,8 +56,13 @@ class Batch:
         Returns:
             Forward passes made.
         """
+        try_mixing(self.calls[0])
         try:
-            results = run_merged(self.calls)
+            if len(self.calls) == 1:
+                results = [self.calls[0].run_alone()]
+            else:
+                with applied(self.calls):
+                    results = run_merged(self.calls)
         except Exception as error:  # noqa: BLE001 - the border to the model's code
             if len(self.calls) == 1:
                 _fail(self.calls[0], error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...models.call_spec import CallSpec, Method
+from ...models.lora_rows import Loras, same_for_all
+from .hooks import Install, hooked
 
 if TYPE_CHECKING:
     from .request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class CacheContext:
+    """The `cache_context` a model's code makes a call in: `cond`, `uncond` ...
+
+    Attributes:
+        info: where in the schedule it is, if the model says so: `step_index`, `sigma`.
+    """
+
+    name: str
+    info: Mapping[str, Any]
 
 
 @dataclass(eq=False, slots=True)
@@ -25,7 +40,9 @@ class ModuleCall:
         arguments: bound to the forward's own parameter names.
         key: what must match to share a forward; None means it runs alone.
         rows, tokens: size of the work; tokens counts all rows.
-        context: `cache_context` name the model gave the call, if any.
+        context: `cache_context` the model made the call in, if any.
+        loras: adapters its request wants on this module.
+        install: puts hooks on the module; they are there while the call runs, alone.
     """
 
     request: Request
@@ -36,7 +53,9 @@ class ModuleCall:
     key: Hashable | None = None
     rows: int = 1
     tokens: int = 1
-    context: str | None = None
+    context: CacheContext | None = None
+    loras: Loras = ()
+    install: Install | None = None
     done: bool = False
     result: Any = field(default=None, repr=False)
     error: Exception | None = None
@@ -45,7 +64,12 @@ class ModuleCall:
         """Run the module for this call only, exactly as its caller wrote it."""
         name = self.method[1]
         function = self.module if name == "__call__" else getattr(self.module, name)
-        return function(**self.arguments)
+        with ExitStack() as around:
+            if self.loras:
+                around.enter_context(same_for_all(self.module, self.method[0], self.loras))
+            if self.install is not None:
+                around.enter_context(hooked(self.module, self.install))
+            return function(**self.arguments)
 
     def outcome(self) -> Any:
         """The result, or the error the module raised for this call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from .policy import RequestFacts, order, policy_key
 from .preview import preview_jpeg
 from .profile import profile
 from .request import Request
+from .residency import HOST, Key, Residency
 from .settings import EngineSettings
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,14 @@ class DiffusionEngine:
 
     All requests run in the thread that calls `step`, under one `inference_mode`, so that the
     grad-mode contexts of interleaved requests cannot leak into each other.
+
+    Args:
+        load: by model, what makes it ready; its modules' weights are loaded when they are needed.
+        settings: policy, merging and previews.
+        device: where forwards run.
+        residency: what may be in memory; without one, there is no limit.
+        offload: models whose weights come to the device layer by layer.
+        clock: tells when requests arrive.
     """
 
     def __init__(
@@ -45,16 +54,21 @@ class DiffusionEngine:
         settings: EngineSettings,
         *,
         device: torch.device | None = None,
+        residency: Residency | None = None,
+        offload: Collection[str] = (),
         clock: Clock = time.monotonic,
     ) -> None:
         self._load = load
         self._settings = settings
-        self._device = device or torch.device("cpu")
+        self._device = device or HOST
+        self._residency = residency or Residency(self._device)
+        self._offload = frozenset(offload)
         self._clock = clock
         self._key = policy_key(settings.policy, settings)
         self._models: dict[str, LoadedModel] = {}
         self._arrivals: dict[str, tuple[StageTask, float]] = {}
         self._requests: dict[str, Request] = {}
+        self._ready: dict[str, Request] = {}
         self._parts: dict[str, list[tuple[str, Frame | None]]] = {}
         self._cancels: set[str] = set()
         self._events: list[EngineEvent] = []
@@ -62,6 +76,9 @@ class DiffusionEngine:
         self._served = _ServedTime()
         self._counts: Counter[str] = Counter()
         self._largest_batch = 0
+        self._loaded_for: ModuleCall | None = None
+        self._colours: dict[str, torch.Tensor | None] = {}
+        self._colours_wanted: set[str] = set()
 
     # EngineCore
 
@@ -90,10 +107,12 @@ class DiffusionEngine:
         """See `EngineCore.step`: one forward pass, or one model load."""
         with torch.inference_mode():
             self._apply_cancels()
-            if not self._load_missing_model():
-                self._admit()
-                self._hand_over_parts()
+            self._admit()
+            self._hand_over_parts()
+            self._run_ready()
+            if not self._load_next():
                 self._forward()
+            self._run_ready()
         events, self._events = self._events, []
         return events
 
@@ -110,7 +129,7 @@ class DiffusionEngine:
             "denoise_padding": self._counts["denoise_padding"],
             "mean_batch": self._counts["requests"] / forwards if forwards else 0.0,
             "peak_batch": self._largest_batch,
-            "models": {name: model.nbytes for name, model in self._models.items()},
+            **self._residency.stats(),
         }
 
     def check_integrity(self) -> None:
@@ -119,25 +138,81 @@ class DiffusionEngine:
         for name, request in self._requests.items():
             assert request.task.id == name
             assert not request.finished, f"{name} has ended but is still in the table"
-            assert request.pending or request.hungry, f"{name} waits for nothing"
+            waits = request.pending or request.hungry or request.wanted
+            assert waits, f"{name} waits for nothing"
             assert all(call.request is request for call in request.pending)
+        self._residency.check_integrity()
 
     # admitting
 
-    def _load_missing_model(self) -> bool:
-        """Load the first model an arrival waits for; whether this step was spent on it."""
+    def _admit(self) -> None:
+        """Start the arrivals whose models are open."""
+        arrivals, self._arrivals = self._arrivals, {}
+        for name, (task, arrived_s) in arrivals.items():
+            if task.model not in self._models:
+                self._arrivals[name] = (task, arrived_s)
+                continue
+            request = Request(
+                task,
+                self._models[task.model],
+                partial(self._residency.module, task.model),
+                mode=self._settings.mode,
+                strict=self._settings.strict or bool(task.params.get("strict")),
+                arrived_s=arrived_s,
+            )
+            self._events.append(EngineEvent(task.id, "started"))
+            inputs = {n: to_bundle(frame, self._device) for n, frame in task.inputs.items()}
+            request.give(inputs)
+            self._requests[task.id] = self._ready[task.id] = request
+
+    def _hand_over_parts(self) -> None:
+        """Give parts to their requests, and resume those that waited for them."""
+        parts, self._parts = self._parts, {}
+        for name, fed in parts.items():
+            request = self._requests.get(name)
+            if request is None:
+                if name in self._arrivals:
+                    self._parts[name] = fed
+                continue
+            for input_name, part in fed:
+                bundle = None if part is None else to_bundle(part, self._device)
+                request.feed(input_name, bundle)
+            if request.idle:
+                self._ready[name] = request
+
+    def _apply_cancels(self) -> None:
+        cancels, self._cancels = self._cancels, set()
+        for name in cancels:
+            arrival = self._arrivals.pop(name, None)
+            if arrival is not None:
+                self._finish(arrival[0], "cancelled")
+            elif name in self._requests:
+                self._ready[name] = request = self._requests[name]
+                request.cancelled = True
+
+    # loading
+
+    def _load_next(self) -> bool:
+        """Load the next thing that something waits for; whether this step was spent on it."""
+        if self._loaded_for is not None or self._forwards_are_owed():
+            return False
+        return self._open_model() or self._build_module() or self._fit_colours()
+
+    def _forwards_are_owed(self) -> bool:
+        return self._residency.owed_s > 0 and any(map(self._can_run, self._waiting_calls()))
+
+    def _open_model(self) -> bool:
+        """Open the first model an arrival waits for."""
         missing = [task for task, _ in self._arrivals.values() if task.model not in self._models]
         if not missing:
             return False
-        model = missing[0].model
+        name = missing[0].model
         try:
-            self._models[model] = self._load[model]()
-        except OmniStageError as error:
-            self._refuse(model, error)
-        except Exception as error:
-            log.exception("loading model %s failed", model)
-            words = f"Model {model} could not be loaded: {_in_words(error)}"
-            self._refuse(model, ModelLoadFailed(words, field="model", value=model))
+            model = self._load[name]()
+            self._residency.adopt(name, model, offload=name in self._offload)
+            self._models[name] = model
+        except Exception as error:  # noqa: BLE001 - the border to the model's code
+            self._refuse(name, _load_failure(name, error))
         return True
 
     def _refuse(self, model: str, error: OmniStageError) -> None:
@@ -147,51 +222,76 @@ class DiffusionEngine:
                 del self._arrivals[task.id]
                 self._finish(task, "failed", error=error)
 
-    def _admit(self) -> None:
-        arrivals, self._arrivals = self._arrivals, {}
-        for task, arrived_s in arrivals.values():
-            request = Request(
-                task,
-                self._models[task.model],
-                mode=self._settings.mode,
-                strict=self._settings.strict or bool(task.params.get("strict")),
-                arrived_s=arrived_s,
-            )
-            self._events.append(EngineEvent(task.id, "started"))
-            inputs = {n: to_bundle(frame, self._device) for n, frame in task.inputs.items()}
-            self._requests[task.id] = request
-            self._advance(request, partial(request.start, inputs))
+    def _build_module(self) -> bool:
+        """Build the module that the most urgent request without one waits for."""
+        if not any(request.wanted for request in self._requests.values()):
+            return False
+        wanting = [request for request in self._by_urgency() if request.wanted]
+        model, module = wanting[0].task.model, wanting[0].wanted or ""
+        try:
+            self._residency.build(model, module, self._needed())
+        except Exception as error:  # noqa: BLE001 - the border to the model's code
+            failure = _load_failure(model, error)
+            for request in wanting:
+                if (request.task.model, request.wanted) == (model, module):
+                    request.load_error = failure
+        for request in wanting:
+            if (request.task.model, request.wanted) == (model, module):
+                request.wanted = None
+                self._go_on(request)
+        return True
 
-    def _hand_over_parts(self) -> None:
-        """Give parts to their requests, and resume those that waited for them."""
-        parts, self._parts = self._parts, {}
-        for name, fed in parts.items():
-            request = self._requests.get(name)
-            if request is None:
-                continue
-            for input_name, part in fed:
-                bundle = None if part is None else to_bundle(part, self._device)
-                request.feed(input_name, bundle)
-            if request.idle:
-                self._advance(request, request.resume)
+    def _fit_colours(self) -> bool:
+        """Fit the colours of previews that somebody wants to see."""
+        if not self._colours_wanted:
+            return False
+        name = self._colours_wanted.pop()
+        colours = self._models[name].latent_to_rgb
+        assert colours is not None
+        self._colours[name] = None
+        try:
+            self._residency.build(name, colours.module, self._needed())
+            self._residency.load(name, colours.module, self._needed())
+            module = self._residency.module(name, colours.module)
+            assert module is not None
+            self._colours[name] = colours.fit(module)
+        except Exception:  # a preview is no reason to fail anything
+            log.warning("there will be no previews of model %s", name, exc_info=True)
+        return True
 
-    def _apply_cancels(self) -> None:
-        cancels, self._cancels = self._cancels, set()
-        for name in cancels:
-            arrival = self._arrivals.pop(name, None)
-            request = self._requests.pop(name, None)
-            if request is not None:
-                request.cancel()
-            task = arrival[0] if arrival else request.task if request else None
-            if task is not None:
-                self._finish(task, "cancelled")
+    def _load_weights(self, call: ModuleCall) -> None:
+        """Load what a call needs; its forward is next, before anything can be evicted."""
+        model, module = _home(call)
+        try:
+            self._residency.load(model, module, self._needed())
+            self._loaded_for = call
+        except Exception as error:  # noqa: BLE001 - the border to the model's code
+            failure = _load_failure(model, error)
+            failed = [c for c in self._waiting_calls() if _home(c) == (model, module)]
+            for waiting in failed:
+                waiting.error, waiting.done = failure, True
+            for request in {id(c.request): c.request for c in failed}.values():
+                self._go_on(request)
+
+    def _needed(self) -> set[Key]:
+        """Modules that calls wait for."""
+        return {_home(call) for call in self._waiting_calls()}
+
+    def _can_run(self, call: ModuleCall) -> bool:
+        return self._residency.ready(*_home(call))
 
     # running
 
     def _forward(self) -> None:
-        """Run the forward that the policy puts first, and resume whoever it completes."""
-        calls = list(self._waiting_calls())
+        """Run the forward that goes first, and resume whoever it completes.
+
+        If its weights are not in memory, they are loaded instead, and it runs in the next step.
+        """
+        calls = self._in_order(list(self._waiting_calls()))
         if not calls:
+            return
+        if not self._can_run(calls[0]):
+            self._load_weights(calls[0])
             return
         curve = self._curve(calls[0])
         if self._settings.profile and not curve.profiled and calls[0].key is not None:
@@ -203,15 +303,33 @@ class DiffusionEngine:
         )
         seconds = self._timed(lambda: self._count(batch, batch.run()))
         curve.observe(batch.tokens, seconds)
+        self._residency.use(*_home(calls[0]))
+        self._residency.owed_s -= seconds
         for request in {id(c.request): c.request for c in batch.calls}.values():
             self._deliver(request, batch, seconds)
 
-    def _waiting_calls(self) -> Iterator[ModuleCall]:
-        """Pending calls of all requests, most urgent first."""
+    def _in_order(self, calls: list[ModuleCall]) -> list[ModuleCall]:
+        """Calls by urgency, but first the one that weights were loaded for.
+
+        While forwards are owed, those go first that need no load.
+        """
+        first, self._loaded_for = self._loaded_for, None
+        if first not in calls and self._residency.owed_s > 0:
+            first = next(filter(self._can_run, calls), None)
+        if first not in calls:
+            return calls
+        return [first, *(call for call in calls if call is not first)]
+
+    def _by_urgency(self) -> list[Request]:
+        """All requests, the most urgent first."""
         now_s = self._clock()
         facts = [self._facts(request, now_s) for request in self._requests.values()]
-        for name in order(self._key, facts, now_s):
-            yield from (call for call in self._requests[name].pending if not call.done)
+        return [self._requests[name] for name in order(self._key, facts, now_s)]
+
+    def _waiting_calls(self) -> Iterator[ModuleCall]:
+        """Pending calls of all requests, most urgent first."""
+        for request in self._by_urgency():
+            yield from (call for call in request.pending if not call.done)
 
     def _facts(self, request: Request, now_s: float) -> RequestFacts:
         step_s = sum(self._curve(call).estimate_s(call.tokens) for call in request.pending)
@@ -219,6 +337,7 @@ class DiffusionEngine:
         return RequestFacts(
             request=request.task.id,
             arrived_s=request.arrived_s,
+            in_loop=request.total > 0,
             remaining_s=step_s * steps,
             client_served_s=self._served.of(request.task.client, now_s),
             priority=request.task.priority,
@@ -234,26 +353,40 @@ class DiffusionEngine:
         request.batch = batch.requests
         self._served.add(request.task.client, share, self._clock())
         self._preview(request, own[0])
-        if all(call.done for call in request.pending):
-            self._advance(request, request.resume)
+        self._go_on(request)
 
-    def _advance(self, request: Request, go: Callable[[], None]) -> None:
-        """Let a request run until it suspends or ends, and report how it ended."""
+    def _go_on(self, request: Request) -> None:
+        """Resume a request if nothing that it waits for is missing."""
+        if not request.wanted and all(call.done for call in request.pending):
+            self._ready[request.task.id] = request
+
+    def _run_ready(self) -> None:
+        """Let each request that can go on run until it suspends or ends; see `Request.run`."""
+        while self._ready:
+            request = self._ready.pop(next(iter(self._ready)))
+            try:
+                request.run()
+            except Exception as error:  # noqa: BLE001 - the border to the model's code
+                self._fail(request, error)
+            else:
+                self._events += request.events
+                request.events = []
+                if request.cancelled:
+                    self._end(request, "cancelled")
+                elif request.finished:
+                    outputs = {n: to_frame(b) for n, b in (request.outputs or {}).items()}
+                    self._end(request, "done", outputs=outputs)
+
+    def _fail(self, request: Request, error: Exception) -> None:
         task = request.task
-        try:
-            go()
-        except OmniStageError as error:
+        if request.cancelled:  # it failed at ending
+            self._end(request, "cancelled")
+        elif isinstance(error, OmniStageError):
             self._end(request, "failed", error=error)
-        except Exception as error:
-            log.exception("stage %s of model %s failed", task.stage, task.model)
+        else:
+            log.error("stage %s of model %s failed", task.stage, task.model, exc_info=error)
             words = f"Stage {task.stage} of model {task.model} failed: {_in_words(error)}"
             self._end(request, "failed", error=JobFailed(words, stage=task.stage))
-        else:
-            self._events += request.events
-            request.events = []
-            if request.finished:
-                outputs = {n: to_frame(b) for n, b in (request.outputs or {}).items()}
-                self._end(request, "done", outputs=outputs)
 
     def _end(self, request: Request, kind: Any, **facts: Any) -> None:
         del self._requests[request.task.id]
@@ -269,9 +402,14 @@ class DiffusionEngine:
             return
         if now_s < request.preview_due_s:
             return
+        colours = self._colours.get(request.task.model)
+        if colours is None:
+            if request.task.model not in self._colours:
+                self._colours_wanted.add(request.task.model)
+            return
         request.preview_due_s = now_s + self._settings.preview_interval_ms / 1000
         latents = model.preview(call.arguments, call.result)
-        image = preview_jpeg(latents, model.latent_to_rgb, self._settings.preview_px)
+        image = preview_jpeg(latents, colours, self._settings.preview_px)
         event = EngineEvent(
             request.task.id,
             "preview",
@@ -318,6 +456,20 @@ class _ServedTime:
         if len(self._served) > 1000:
             least = min(self._served, key=lambda c: self.of(c, now_s))
             del self._served[least]
+
+
+def _home(call: ModuleCall) -> Key:
+    """The module that a call is of, for the engine's residency."""
+    return call.request.task.model, call.method[0]
+
+
+def _load_failure(model: str, error: Exception) -> OmniStageError:
+    """Why a model cannot be loaded; logs what nobody foresaw."""
+    if isinstance(error, OmniStageError):
+        return error
+    log.error("loading model %s failed", model, exc_info=error)
+    words = f"Model {model} could not be loaded: {_in_words(error)}"
+    return ModelLoadFailed(words, field="model", value=model)
 
 
 def _in_words(error: Exception) -> str:

@@ -19,6 +19,8 @@ class RequestFacts:
     Attributes:
         request: its id.
         arrived_s: when it was submitted, on the clock that `now_s` is read from.
+        in_loop: it is in its loop of steps. What comes before and after is little, and what comes
+            before lets it share the loop's forwards with the others: it goes first.
         remaining_s: estimated device time it still needs.
         client_served_s: device time its client has had lately.
         priority: higher goes first (policy `priority`).
@@ -26,6 +28,7 @@ class RequestFacts:
 
     request: str
     arrived_s: float
+    in_loop: bool = False
     remaining_s: float = 0.0
     client_served_s: float = 0.0
     priority: int = 0
@@ -36,17 +39,17 @@ SortKey = Callable[[RequestFacts, float], tuple[float, ...]]
 
 def fcfs(facts: RequestFacts, now_s: float) -> tuple[float, ...]:
     """First come, first served."""
-    return (facts.arrived_s,)
+    return (facts.in_loop, facts.arrived_s)
 
 
 def fair(facts: RequestFacts, now_s: float) -> tuple[float, ...]:
     """The client that had least device time goes first; within a client, first come."""
-    return (facts.client_served_s, facts.arrived_s)
+    return (facts.client_served_s, facts.in_loop, facts.arrived_s)
 
 
 def priority(facts: RequestFacts, now_s: float) -> tuple[float, ...]:
     """Higher priority first; among equals, first come."""
-    return (-facts.priority, facts.arrived_s)
+    return (-facts.priority, facts.in_loop, facts.arrived_s)
 
 
 def shortest_remaining(ageing: float) -> SortKey:

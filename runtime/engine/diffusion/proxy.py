@@ -1,4 +1,9 @@
-"""The stand-in for a module inside a request: calls suspend, everything else reads through."""
+"""The stand-in for a module inside a request: calls suspend, everything else reads through.
+
+A guider that changes the module with hooks would change it for every other request. So it does
+not get the module: it says what to put on (`hook_calls`), and that is there only while a call of
+this request runs, alone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from .call import CacheContext
+from .hooks import Install, adds_hooks
 
 if TYPE_CHECKING:
     from .request import Request
@@ -19,10 +27,15 @@ _REFUSED = frozenset({"to", "cuda", "cpu", "half", "float", "train", "requires_g
 
 
 class ModuleProxy:
-    """Looks like the module to the model's code; its calls go to the engine."""
+    """Looks like the module to the model's code; its calls go to the engine.
 
-    def __init__(self, request: Request, name: str, module: torch.nn.Module) -> None:
-        self.__dict__.update(_request=request, _name=name, _module=module, _context=None)
+    The module is asked for when it is first looked at, which suspends until it is loaded.
+    """
+
+    def __init__(self, request: Request, name: str, module: torch.nn.Module | None = None) -> None:
+        self.__dict__.update(_request=request, _name=name, _context=None, _install=None)
+        if module is not None:
+            self.__dict__["_module"] = module
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -35,6 +48,8 @@ class ModuleProxy:
 
     def __getattr__(self, name: str) -> Any:
         """The module's own attribute; methods that compute suspend."""
+        if name == "_module":
+            return self.__dict__.setdefault(name, self._request.loaded(self._name))
         if name in _REFUSED:
             raise AttributeError(
                 f"{name}() would change module {self._name!r} for every other request"
@@ -49,12 +64,24 @@ class ModuleProxy:
 
     @contextmanager
     def cache_context(self, name: str, **info: Any) -> Iterator[None]:
-        """Step caches are per request: remember the context's name on the calls made in it."""
-        outer, self.__dict__["_context"] = self._context, name
+        """Step caches are per request: calls made in a context carry its name and facts."""
+        outer, self.__dict__["_context"] = self._context, CacheContext(name, info)
         try:
             yield
         finally:
             self.__dict__["_context"] = outer
+
+    def hook_calls(self, install: Install) -> None:
+        """Make the calls from now on with what `install` puts on the module.
+
+        It is put on and taken off around the forward of each such call, which then shares it with
+        no other call. Where `install` puts nothing on, calls are as ever.
+        """
+        self.__dict__["_install"] = install if adds_hooks(self._module, install) else None
+
+    def unhook_calls(self) -> None:
+        """Make the calls from now on without hooks."""
+        self.__dict__["_install"] = None
 
     def _suspending(self, method: str) -> Callable[..., Any]:
         def suspend(*args: Any, **kwargs: Any) -> Any:
@@ -63,7 +90,9 @@ class ModuleProxy:
         return suspend
 
 
-def parts(proxy: ModuleProxy) -> tuple[str, torch.nn.Module, str | None]:
-    """A proxy's module name, its module, and the cache context it is in."""
+def parts(
+    proxy: ModuleProxy,
+) -> tuple[str, torch.nn.Module, CacheContext | None, Install | None]:
+    """A proxy's module name, its module, the cache context it is in, and what to put on it."""
     state = proxy.__dict__
-    return state["_name"], state["_module"], state["_context"]
+    return state["_name"], proxy._module, state["_context"], state["_install"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -33,6 +33,16 @@ class EngineSettings(BaseModel):
         True, description="Measure how a forward's time grows with rows when it is first seen."
     )
     strict: bool = Field(False, description="Treat every request as strict: never merge.")
+    memory_mb: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto",
+        description="Weights in memory, at most. auto: 90 % of a GPU, 70 % of memory on the CPU; "
+        "0: no limit.",
+    )
+    host_memory_mb: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        "auto",
+        description="With a GPU: copies of weights in the machine's memory, at most, from which "
+        "they are loaded again sooner. auto: half of it; 0: no limit.",
+    )
     threads: int = Field(0, ge=0, description="CPU threads of torch; 0 leaves torch's default.")
     preview_px: int = Field(256, ge=16, description="Longest side of a preview.")
     preview_interval_ms: int = Field(150, ge=0, description="Shortest time between two previews.")

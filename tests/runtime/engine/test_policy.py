@@ -25,6 +25,14 @@ def test_order(name: str, expected: list[str]) -> None:
     assert order(key, [URGENT, SHORT, LONG], now_s=10.0) == expected
 
 
+@pytest.mark.parametrize("name", ["fcfs", "fair", "priority"])
+def test_what_comes_before_the_loop_goes_first(name: str) -> None:
+    key = policy_key(name, SETTINGS)
+    looping = RequestFacts("looping", arrived_s=0.0, in_loop=True)
+    preparing = RequestFacts("preparing", arrived_s=5.0)
+    assert order(key, [looping, preparing], now_s=10.0) == ["preparing", "looping"]
+
+
 def test_ageing_brings_a_long_job_forward() -> None:
     key = policy_key("srpt", SETTINGS)
     new = RequestFacts("new", arrived_s=200.0, remaining_s=2.0)

@@ -99,3 +99,20 @@ async def test_what_was_idle_for_too_long_is_unloaded_and_eager_engines_are_not(
     rig.now_s = 15.0
     await rig.group.unload_idle()
     assert rig.stopped == ["a"], "b still works"
+
+
+async def test_all_are_unloaded_at_once_or_when_they_have_done_their_work():
+    rig = await Rig(eager=("eager",)).start()
+    await rig.submit("1", "a")
+    await rig.submit("2", "b")
+    rig.end("2", "b")
+    assert await rig.group.unload_all() == ["eager", "a", "b"]
+    assert sorted(rig.stopped) == ["b", "eager"]
+    assert rig.group.ready, "an eager engine that was unloaded comes back when it is needed"
+    rig.end("1", "a")
+    await rig.group.unload_idle()
+    assert sorted(rig.stopped) == ["a", "b", "eager"]
+    await rig.submit("3", "a")
+    rig.end("3", "a")
+    await rig.group.unload_idle()
+    assert sorted(rig.stopped) == ["a", "b", "eager"], "it was asked for once"

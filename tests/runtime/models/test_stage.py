@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from omnistage.runtime.models.catalogue import ModelEntry
-from omnistage.runtime.models.qwen_image import QwenImage
+from omnistage.runtime.models.families.qwen_image import QwenImage
 from omnistage.runtime.models.stage import Params, Stage, StageGraph
 from omnistage.runtime.protocol.errors import InvalidRequest
 

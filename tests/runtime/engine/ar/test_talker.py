@@ -1,14 +1,18 @@
 """Speech code for code as transformers makes it, while the Thinker still writes."""
 
+import json
 import random
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
+from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.runtime.protocol.errors import InvalidRequest
 from omnistage.tests.fakes import tiny_models
 
+from .conftest import Engine
 from .test_parity import INPUTS, processed
 
 pytestmark = pytest.mark.ar
@@ -231,6 +235,20 @@ def test_speech_ends_where_the_model_says_or_is_cut_with_a_reason(speaker):
         assert not {tiny_models.CODES, tiny_models.CODES + 2} & set(np.ravel(codes))
         seen.add(reason)
     assert seen == {"stop", "length"}
+
+
+def test_the_tokens_that_end_a_thought_do_not_end_speech(
+    model, speaker, checkpoints, expected, tmp_path
+):
+    """They are other tokens, and may have the numbers of codes."""
+    make, _, rate = model
+    codes = expected["short", "chelsie"]
+    folder = shutil.copytree(checkpoints(make)[0], tmp_path / "model")
+    ends = sorted({int(np.ravel(code)[0]) for code in codes})
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    entry = ModelEntry("tiny", str(folder), vllm={"max_model_len": 512, "max_num_seqs": 8})
+    talker = Engine(entry, "talker")
+    assert Speaker(speaker.thinker, talker, rate).say("short", voice="chelsie", **GREEDY) == codes
 
 
 def test_one_is_cancelled_and_the_others_say_the_same(speaker, expected):

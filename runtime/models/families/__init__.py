@@ -1,0 +1,37 @@
+"""The diffusion families, one file each; a new one is added to the list here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..modular.family import ModularFamily
+from .flux import Flux
+from .flux2 import Flux2, Flux2Klein
+from .flux_kontext import FluxKontext
+from .ltx2 import LTX2
+from .qwen_image import QwenImage
+from .qwen_image_edit import QwenImageEdit, QwenImageEditPlus
+from .qwen_image_layered import QwenImageLayered
+from .stable_diffusion_3 import StableDiffusion3
+from .stable_diffusion_xl import StableDiffusionXL
+from .wan import Wan
+from .wan_image import WanImage
+from .z_image import ZImage
+
+DIFFUSION: Final[tuple[ModularFamily, ...]] = (
+    QwenImage(),
+    QwenImageEdit(),
+    QwenImageEditPlus(),
+    QwenImageLayered(),
+    Flux(),
+    FluxKontext(),
+    Flux2(),
+    Flux2Klein(),
+    ZImage(),
+    StableDiffusion3(),
+    StableDiffusionXL(),
+    Wan(),
+    WanImage(),
+    LTX2(),
+)
+"""Every family that diffusers' modular blocks run."""

@@ -1,0 +1,49 @@
+"""The `loras` parameter of stages whose modules take adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from .stage import Params
+
+
+class LoRA(Params):
+    """One adapter of a request."""
+
+    name: str = Field(
+        min_length=1, max_length=255, description="One of the names the model lists as `loras`."
+    )
+    strength: float = Field(1.0, ge=-10.0, le=10.0, description="What its change is multiplied by.")
+
+
+def _each_once(loras: list[LoRA]) -> list[LoRA]:
+    names = [lora.name for lora in loras]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"LoRA {twice!r} is listed twice; list it once, with the sum")
+    return loras
+
+
+LoRAList = Annotated[
+    list[LoRA],
+    AfterValidator(_each_once),
+    Field(
+        default_factory=list,
+        max_length=16,
+        description="Adapters for this request only, each with a strength.",
+    ),
+]
+"""Annotation of a parameter: `loras: LoRAList`; left out means none."""
+
+
+def with_choices(schema: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """A stage's JSON schema, in which the names of its adapters are listed."""
+    if not names or LoRA.__name__ not in schema.get("$defs", {}):
+        return schema
+    listed = deepcopy(dict(schema))
+    listed["$defs"][LoRA.__name__]["properties"]["name"]["enum"] = list(names)
+    return listed

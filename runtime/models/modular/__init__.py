@@ -1,0 +1,1 @@
+"""Any family of diffusers' modular pipelines, by declaration: stages, parameters, programs."""

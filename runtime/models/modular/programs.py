@@ -1,0 +1,455 @@
+"""The stages of a family as programs over diffusers' blocks.
+
+Blocks are wired as diffusers means them to be: what one gives, the next takes by the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from PIL import Image, ImageOps
+
+from ...protocol.errors import InvalidRequest
+from ..latent_space import LatentSpace
+from ..program import Bundle, Program, StageContext, text_of
+from .blocks import StageBlocks
+from .family import REFERENCES
+from .guiders import make_guider, make_own_guider
+from .params import MAX_SEED
+from .schedulers import make_scheduler
+from .sizes import Sides
+from .state import from_bundle, to_bundle
+
+_REFERENCE: Final = "reference"
+
+_FACTS: Final = frozenset({"frame_rate"})
+"""What decoding does not take but results have."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Everything the programs of one loaded model share.
+
+    Attributes:
+        blocks: diffusers' blocks by name: `text_encoder`, `vae_encoder`, `denoise`, `decode`,
+            and perhaps `image_encoder`.
+        modules: the module to use for each component; `strict_modules` in strict requests.
+        schedulers: the checkpoint's own, by component name.
+        space: how latents are normalised; None where they cannot leave the family.
+        scale: pixels a latent stands for, on each side.
+        negatives: whether an empty negative prompt is a negative prompt, too.
+        fits_references: whether reference pictures are cut to the size that is asked for.
+        guidance, transparent, needs_prompt: see `ModularFamily`.
+        rate: samples per second of the sound that it makes.
+        tokenizers: with the tokens of a prompt that each may make.
+        references: pictures that a prompt may have.
+        sides: the sizes it makes; None: none can be asked for.
+    """
+
+    blocks: Mapping[str, StageBlocks]
+    modules: Mapping[str, str]
+    strict_modules: Mapping[str, str]
+    schedulers: Mapping[str, Any]
+    space: LatentSpace | None
+    scale: int
+    negatives: bool = True
+    fits_references: bool = False
+    guidance: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    transparent: bool = False
+    needs_prompt: bool = False
+    rate: int | None = None
+    tokenizers: Sequence[tuple[Any, int]] = ()
+    references: int = 0
+    sides: Sides | None = None
+
+    def programs(self) -> dict[str, Program]:
+        """The programs by stage."""
+        programs: dict[str, Program] = {
+            "text_encode": self.text_encode,
+            "sample": self.sample,
+            "vae_decode": self.vae_decode,
+        }
+        if "vae_encoder" in self.blocks:
+            programs["vae_encode"] = self.vae_encode
+        return programs
+
+    def text_encode(
+        self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
+    ) -> dict[str, Bundle]:
+        """Prompts to embeddings; reference pictures travel with them, as they came."""
+        prompt = text_of("prompt", params, inputs)
+        negative = text_of("negative_prompt", params, inputs)
+        self._check_prompt(prompt)
+        self._check_length("prompt", prompt)
+        self._check_length("negative_prompt", negative)
+        guided = self.negatives or bool(negative)
+        references = self._references(inputs)
+        state = self._run(
+            "text_encoder",
+            context,
+            {**params, "guidance": 2.0, "guider": None},  # any: it decides what is encoded
+            guided=guided,
+            prompt=prompt,
+            negative_prompt=negative if guided else None,
+            image=[self._picture(picture) for picture in references] or None,
+        )
+        carried = self.blocks["text_encoder"].gives & self.blocks["denoise"].takes
+        bundle = to_bundle({n: state[n] for n in carried if n in state}, "conditioning")
+        kept = {f"{_REFERENCE}.{i}": picture for i, picture in enumerate(references)}
+        return {"conditioning": Bundle({**bundle.tensors, **kept}, bundle.facts)}
+
+    def sample(
+        self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
+    ) -> dict[str, Bundle]:
+        """Noise, or given latents with noise, to latents.
+
+        `[count, C, (frames,) h, w]`; with B latents to start from, `count` of each.
+        """
+        denoise = self.blocks["denoise"]
+        params = self._sized(params, inputs)
+        conditioning = from_bundle(inputs["conditioning"], denoise.takes)
+        guided = params["guidance"] > 1 and any(n.startswith("negative") for n in conditioning)
+        conditioning |= self._encoded_references(context, params, inputs["conditioning"])
+        pictures, of_each = params["count"], params["count"]
+        if "latent" in inputs:
+            start = self._start(inputs["latent"], params)
+            pictures, of_each = len(start["image_latents"]) * of_each, 1
+            conditioning |= {n: _each(v, params["count"]) for n, v in start.items()}
+            conditioning = {n: _repeated(v, pictures) for n, v in conditioning.items()}
+            conditioning["strength"] = params["denoise"]
+        state = self._run(
+            "denoise",
+            context,
+            params,
+            guided=guided,
+            **conditioning,
+            **_size(params),
+            num_inference_steps=params["steps"],
+            num_images_per_prompt=of_each,
+            num_videos_per_prompt=of_each,
+            guidance_scale=params["guidance"],
+            generator=_generators(params["seed"], pictures),
+        )
+        return {"latent": self._latent(state, self.blocks["decode"].takes | _FACTS)}
+
+    def vae_encode(
+        self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
+    ) -> dict[str, Bundle]:
+        """Pictures `[B, H, W, 3]` in 0..1, and perhaps a mask of what to draw anew, to latents."""
+        pictures = inputs["images"].tensors["images"]
+        self._check_channels("images", pictures, "vae_encode")
+        height, width = pictures.shape[1:3]
+        self._check_sides(width, height)
+        pixels: Any = pictures.movedim(-1, 1)
+        if "height" not in self.blocks["vae_encoder"].takes:  # they ask the picture
+            pixels = [self._picture(_bytes(picture)) for picture in pictures]
+        state = self._run(
+            "vae_encoder",
+            context,
+            params,
+            image=pixels,
+            mask_image=_mask(inputs, len(pictures), height, width),
+            height=height,
+            width=width,
+            generator=_generators(params["seed"], len(pictures)),
+        )
+        self._check_kept(state["image_latents"], width, height)
+        taken = self.blocks["denoise"].takes - {"image_latents"}
+        return {"latent": self._latent({**state, "latents": state["image_latents"]}, taken)}
+
+    def vae_decode(
+        self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
+    ) -> dict[str, Bundle]:
+        """Latents to pictures `[B, H, W, 3]`, float32 in 0..1, or to a film."""
+        decode = self.blocks["decode"]
+        latent = inputs["latent"]
+        given = from_bundle(latent, decode.takes) | {"latents": self._latents(latent)}
+        given |= {"output_type": "pt", "generator": _noise_source(latent)}
+        state = self._run("decode", context, params, **given)
+        if state.get("videos") is not None:
+            fps = params.get("fps") or from_bundle(latent, _FACTS)["frame_rate"]
+            return _film(state, fps) | self._sound(state)
+        return {"images": Bundle({"images": _pixels(state["images"])}, {"kind": "images"})}
+
+    # the parts of a stage
+
+    def _run(
+        self, name: str, context: StageContext, params: Mapping[str, Any], **given: Any
+    ) -> Mapping[str, Any]:
+        """Run a block with the request's own scheduler and guider.
+
+        It is also given the parameters that it takes by their own names.
+        """
+        guided = given.pop("guided", False)
+        blocks = self.blocks[name]
+        own: dict[str, Any] = {}
+        for part in blocks.wants & self.schedulers.keys():
+            own[part] = make_scheduler(self.schedulers[part], params.get("scheduler", "default"))
+        for part, spec in blocks.guiders.items():
+            if part in self.guidance:
+                changes = {n: params[given] for n, given in self.guidance[part].items()}
+                own[part] = make_own_guider(spec.type_hint, spec.config, changes)
+            else:
+                own[part] = make_guider(
+                    params.get("guider"), guidance=params.get("guidance", 1.0), enabled=guided
+                )
+        modules = self.strict_modules if context.strict else self.modules
+        return blocks.run(context, modules, own, **{**params, **given})
+
+    def _encoded_references(
+        self, context: StageContext, params: Mapping[str, Any], conditioning: Bundle
+    ) -> dict[str, Any]:
+        """What the denoise block wants of the reference pictures, at the size asked for."""
+        tensors = from_bundle(conditioning, {_REFERENCE}).get(_REFERENCE, [])
+        if not tensors:
+            return {}
+        pictures = [self._picture(tensor) for tensor in tensors]
+        if self.fits_references:
+            wide, high = params["width"], params["height"]
+            pictures = [ImageOps.fit(picture, (wide, high)) for picture in pictures]
+        found: dict[str, Any] = {}
+        for name in ("image_encoder", "vae_encoder"):
+            if name in self.blocks:
+                state = self._run(
+                    name,
+                    context,
+                    params,
+                    image=pictures[0] if len(pictures) == 1 else pictures,
+                    **_size(params),
+                    generator=_generators(params["seed"], 1),
+                )
+                gives = self.blocks[name].gives & self.blocks["denoise"].takes
+                found |= {n: state[n] for n in gives if state.get(n) is not None}
+        return found
+
+    def _latent(self, state: Mapping[str, Any], carried: frozenset[str]) -> Bundle:
+        """The latents of a state, with what the next block takes beside them."""
+        names = (carried & state.keys()) - {"latents", "generator", "output_type", "image"}
+        values = {n: state[n] for n in names if not isinstance(state[n], torch.Generator)}
+        if "generator" in carried:  # decoding goes on where sampling stopped
+            values["generator_state"] = _last_state(state.get("generator"))
+        bundle = to_bundle(values, "latent")
+        space = self.space.facts() if self.space is not None else {}
+        return Bundle({**bundle.tensors, "samples": state["latents"]}, {**bundle.facts, **space})
+
+    def _latents(self, bundle: Bundle) -> torch.Tensor:
+        if self.space is not None:
+            return self.space.latents(bundle)
+        if bundle.facts.get("space") == "vae":
+            raise InvalidRequest(
+                "This family takes no latents from elsewhere.", field="latent", stage="vae_decode"
+            )
+        return bundle.tensors["samples"]
+
+    def _references(self, inputs: Mapping[str, Bundle]) -> list[torch.Tensor]:
+        """All reference pictures `[H, W, 3 or 4]`, uint8."""
+        found: list[torch.Tensor] = []
+        for name in REFERENCES:
+            if name in inputs:
+                pictures = inputs[name].tensors["images"]
+                self._check_channels(name, pictures, "text_encode")
+                found += [_bytes(picture) for picture in pictures]
+        if len(found) > self.references:
+            raise InvalidRequest(
+                f"{len(found)} reference pictures; this model takes at most {self.references}.",
+                field="images",
+                value=len(found),
+                allowed=f"at most {self.references}",
+                stage="text_encode",
+            )
+        return found
+
+    def _sized(self, params: Mapping[str, Any], inputs: Mapping[str, Bundle]) -> Mapping[str, Any]:
+        """The parameters, with the size if that was left to the model."""
+        if self.sides is None:
+            return params
+        like = None
+        if "latent" in inputs:
+            like = self._pixels_of(self._latents(inputs["latent"]))
+        elif pictures := from_bundle(inputs["conditioning"], {_REFERENCE}):
+            high, wide = pictures[_REFERENCE][0].shape[:2]
+            like = wide, high
+        width, height = self.sides.fill(params["width"], params["height"], like)
+        return {**params, "width": width, "height": height}
+
+    def _pixels_of(self, latents: torch.Tensor) -> tuple[int, int]:
+        """Width and height of what latents stand for."""
+        return latents.shape[-1] * self.scale, latents.shape[-2] * self.scale
+
+    def _start(self, latent: Bundle, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The latents to start from, for the size that was asked for, with their mask."""
+        latents = self._latents(latent)
+        have = self._pixels_of(latents)
+        asked = (params["width"], params["height"])
+        if have != asked:
+            raise InvalidRequest(
+                f"The latent is for {have[0]}x{have[1]} px, "
+                f"but {asked[0]}x{asked[1]} px were asked for.",
+                field="latent",
+                value=f"{have[0]}x{have[1]}",
+                allowed=f"{asked[0]}x{asked[1]}",
+                stage="sample",
+            )
+        beside = from_bundle(latent, self.blocks["denoise"].takes - _size(params).keys())
+        return beside | {"image_latents": latents}
+
+    def _sound(self, state: Mapping[str, Any]) -> dict[str, Bundle]:
+        """The sound of a state `[B, C, T]`, where the model makes one."""
+        waveform = state.get("audio")
+        if waveform is None:
+            return {}
+        facts = {"kind": "audio", "rate": self.rate}
+        return {"audio": Bundle({"waveform": waveform.float().contiguous()}, facts)}
+
+    def _picture(self, pixels: torch.Tensor) -> Image.Image:
+        picture = Image.fromarray(pixels.cpu().numpy())
+        return picture.convert("RGBA" if self.transparent else "RGB")
+
+    def _check_prompt(self, prompt: str) -> None:
+        if self.needs_prompt and not prompt.strip():
+            raise InvalidRequest(
+                "This model needs a prompt: say what the picture shows.",
+                field="prompt",
+                value=prompt,
+                allowed="some words",
+                stage="text_encode",
+            )
+
+    def _check_length(self, field: str, text: str) -> None:
+        for tokenizer, most in self.tokenizers:
+            tokens = len(tokenizer(text).input_ids)
+            if tokens > most:
+                raise InvalidRequest(
+                    f"{field} has {tokens} tokens; this model reads at most {most}. "
+                    "Shorten it: nothing is cut in silence.",
+                    field=field,
+                    value=tokens,
+                    allowed=f"at most {most} tokens",
+                    stage="text_encode",
+                )
+
+    def _check_channels(self, name: str, pictures: torch.Tensor, stage: str) -> None:
+        """Refuse grey and, mostly, transparent pictures: what is behind them is not ours to say."""
+        channels = pictures.shape[-1]
+        allowed = (3, 4) if self.transparent else (3,)
+        if channels not in allowed:
+            raise InvalidRequest(
+                f"{name} has {channels} channels, and this model takes red, green and blue. "
+                "Lay a transparent picture over a colour, or give a grey one three channels.",
+                field=name,
+                value=channels,
+                allowed=" or ".join(map(str, allowed)),
+                stage=stage,
+            )
+
+    def _check_kept(self, latents: torch.Tensor, width: int, height: int) -> None:
+        have = self._pixels_of(latents)
+        if have != (width, height):
+            raise InvalidRequest(
+                f"This model works on a picture of {width}x{height} px at {have[0]}x{have[1]} px. "
+                "Scale it first, and its mask with it.",
+                field="images",
+                value=f"{width}x{height}",
+                allowed=f"{have[0]}x{have[1]}",
+                stage="vae_encode",
+            )
+
+    def _check_sides(self, width: int, height: int) -> None:
+        multiple = 2 * self.scale
+        if width % multiple or height % multiple:
+            raise InvalidRequest(
+                f"A picture of {width}x{height} px cannot be encoded: both sides must be "
+                f"multiples of {multiple}. Scale or crop it first; nothing is cut in silence.",
+                field="images",
+                value=f"{width}x{height}",
+                allowed=f"multiples of {multiple}",
+                stage="vae_encode",
+            )
+
+
+def _size(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The size by the names that blocks use; `max_area` where they would else choose their own."""
+    width, height = params.get("width"), params.get("height")
+    return {
+        "width": width,
+        "height": height,
+        "max_area": width * height if width and height else None,
+        "num_frames": params.get("frames"),
+        "frame_rate": params.get("fps"),
+    }
+
+
+def _bytes(picture: torch.Tensor) -> torch.Tensor:
+    return (picture.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def _mask(inputs: Mapping[str, Bundle], rows: int, height: int, width: int) -> torch.Tensor | None:
+    """The mask `[B, 1, H, W]`, of the pictures' size.
+
+    Raises:
+        InvalidRequest: it is of another size, or there is not one for each picture or for all.
+    """
+    if "mask" not in inputs:
+        return None
+    mask = inputs["mask"].tensors["images"][..., :1].movedim(-1, 1)
+    shape = tuple(mask.shape[-2:])
+    if shape != (height, width) or len(mask) not in (1, rows):
+        raise InvalidRequest(
+            f"The mask is of {len(mask)} x {shape[1]}x{shape[0]} px, the picture of "
+            f"{rows} x {width}x{height} px.",
+            field="mask",
+            value=f"{shape[1]}x{shape[0]}",
+            allowed=f"{width}x{height}",
+            stage="vae_encode",
+        )
+    return mask.expand(rows, -1, -1, -1)
+
+
+def _each(value: Any, count: int) -> Any:
+    """What each latent to start from has, `count` times in a row."""
+    return value.repeat_interleave(count, 0) if isinstance(value, torch.Tensor) else value
+
+
+def _repeated(value: Any, rows: int) -> Any:
+    """A prompt's value once for each latent to start from."""
+    if isinstance(value, torch.Tensor):
+        return value.expand(rows, *value.shape[1:]) if len(value) == 1 else value
+    if isinstance(value, list) and len(value) == 1:
+        return value * rows
+    return value
+
+
+def _generators(seed: int, count: int) -> Any:
+    """One generator per picture, so that picture i equals a request with seed + i alone."""
+    seeds = [(seed + i) & MAX_SEED for i in range(count)]
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return generators if len(generators) > 1 else generators[0]
+
+
+def _last_state(generators: Any) -> torch.Tensor | None:
+    """The state of the generator that draws for all pictures; with several, decoding has none."""
+    return generators.get_state() if isinstance(generators, torch.Generator) else None
+
+
+def _noise_source(latent: Bundle) -> torch.Generator:
+    """The generator of a latent that was sampled, or else a fresh one."""
+    generator = torch.Generator().manual_seed(0)
+    state = latent.tensors.get("generator_state")
+    return generator if state is None else generator.set_state(state.cpu())
+
+
+def _pixels(images: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
+    """Pictures `[B, H, W, C]` of a block's `[B, C, H, W]`, or of one such per prompt."""
+    if isinstance(images, list):
+        images = torch.cat(images)
+    return images.movedim(1, -1).float().contiguous()
+
+
+def _film(state: Mapping[str, Any], fps: float) -> dict[str, Bundle]:
+    """The film of a state `[1, T, 3, H, W]`."""
+    frames = state["videos"][0].movedim(1, -1)
+    pixels = (frames.float().clamp(0, 1) * 255).round().to(torch.uint8).contiguous()
+    return {"video": Bundle({"frames": pixels}, {"kind": "video", "fps": fps})}

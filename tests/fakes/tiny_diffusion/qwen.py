@@ -1,0 +1,96 @@
+"""Checkpoints of the Qwen-Image family."""
+
+from diffusers import (
+    FlowMatchEulerDiscreteScheduler,
+    QwenImageControlNetModel,
+    QwenImageEditPipeline,
+    QwenImageEditPlusPipeline,
+    QwenImageLayeredPipeline,
+    QwenImagePipeline,
+    QwenImageTransformer2DModel,
+)
+from transformers import Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
+
+from . import encoders, tokens, vaes
+from .weights import denoiser
+
+TRANSFORMER = {
+    "patch_size": 2,
+    "in_channels": 64,
+    "out_channels": 16,
+    "num_layers": 2,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+    "joint_attention_dim": encoders.WIDTH,
+    "axes_dims_rope": (4, 6, 6),
+}
+SCHEDULER = {
+    "base_image_seq_len": 256,
+    "base_shift": 0.5,
+    "max_image_seq_len": 8192,
+    "max_shift": 0.9,
+    "shift_terminal": 0.02,
+    "time_shift_type": "exponential",
+    "use_dynamic_shifting": True,
+}
+
+
+def qwen_image(folder, seed=0):
+    """Text to image."""
+    QwenImagePipeline(**_components(seed)).save_pretrained(folder)
+
+
+def qwen_image_controlnet(folder, seed=0):
+    """`qwen_image` with a ControlNet in the folder `controlnet` beside its components."""
+    qwen_image(folder, seed)
+    controlnet = QwenImageControlNetModel(
+        **{**TRANSFORMER, "num_layers": 1}, extra_condition_channels=0
+    )
+    denoiser(controlnet, seed + 10).save_pretrained(folder / "controlnet")
+
+
+def qwen_image_edit(folder, seed=0):
+    """Edits one picture."""
+    components = _components(seed)
+    QwenImageEditPipeline(
+        **components, processor=_processor(components["tokenizer"])
+    ).save_pretrained(folder)
+
+
+def qwen_image_edit_plus(folder, seed=0):
+    """Edits by several pictures (the checkpoint that is known as 2509)."""
+    components = _components(seed)
+    QwenImageEditPlusPipeline(
+        **components, processor=_processor(components["tokenizer"])
+    ).save_pretrained(folder)
+
+
+def qwen_image_layered(folder, seed=0):
+    """Takes a picture apart into layers with alpha."""
+    components = _components(seed, channels=4, use_additional_t_cond=True, use_layer3d_rope=True)
+    QwenImageLayeredPipeline(
+        **components, processor=_processor(components["tokenizer"])
+    ).save_pretrained(folder)
+
+
+def _components(seed, channels=3, **transformer):
+    tokenizer = tokens.qwen()
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "vae": vaes.qwen_image(seed, channels),
+        "text_encoder": encoders.qwen25_vl(tokenizer, seed + 1),
+        "tokenizer": tokenizer,
+        "transformer": denoiser(
+            QwenImageTransformer2DModel(**TRANSFORMER, **transformer), seed + 2
+        ),
+    }
+
+
+def _processor(tokenizer):
+    """It shrinks pictures to few patches."""
+    return Qwen2VLProcessor(
+        image_processor=Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56),
+        tokenizer=tokenizer,
+        video_processor=Qwen2VLVideoProcessor(),
+        chat_template=tokenizer.chat_template,
+    )
