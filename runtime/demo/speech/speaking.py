@@ -1,0 +1,77 @@
+"""Asks a checkpoint to speak, through transformers' own ``generate``.
+
+Owns the settings that the demo voice is served with. Knows nothing of scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from transformers import AutoTokenizer
+
+from .checkpoint import CHECKPOINT, CODEC_END, CODEC_PAD, STEPS, load
+
+_MOST_TOKENS: Final = 24
+_MOST_CODES: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was written, its codes [N], and the sound [480 N] at 24 kHz."""
+
+    text: str
+    codes: torch.Tensor
+    wave: torch.Tensor
+
+
+class Speaker:
+    """A loaded checkpoint."""
+
+    def __init__(self, folder: Path = CHECKPOINT) -> None:
+        self._model = load(folder)
+        self._tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._codes = torch.zeros(0)
+        self._model.token2wav.register_forward_pre_hook(self._note_codes)
+
+    @property
+    def voices(self) -> list[str]:
+        """The names that `answer` takes."""
+        return list(self._model.speaker_map)
+
+    def answer(self, messages: Sequence[dict[str, str]], voice: str, seed: int) -> Answer:
+        """The model's answer to a conversation, with the sampling that transformers defaults to."""
+        text = self._tokenizer.apply_chat_template(
+            list(messages), tokenize=False, add_generation_prompt=True
+        )
+        ids = self._tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
+        torch.manual_seed(seed)
+        tokens, wave = self._model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            speaker=voice,
+            thinker_do_sample=False,
+            thinker_max_new_tokens=_MOST_TOKENS,
+            talker_max_new_tokens=_MOST_CODES,
+            talker_eos_token_id=[CODEC_PAD, CODEC_END],
+            token2wav_num_steps=STEPS,
+        )
+        written = self._tokenizer.decode(tokens[0, ids.shape[1] :], skip_special_tokens=True)
+        return Answer(written, self._codes[0], wave.float())
+
+    @torch.no_grad()
+    def sound(self, codes: torch.Tensor, voice: str, seed: int) -> torch.Tensor:
+        """The sound [480 N] of any codes [N] in a voice."""
+        entry = self._model.speaker_map[voice]
+        torch.manual_seed(seed)
+        wave: torch.Tensor = self._model.token2wav(
+            codes[None], conditioning=entry["cond"], reference_mel=entry["ref_mel"], num_steps=STEPS
+        )
+        return wave
+
+    def _note_codes(self, _module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        """`generate` returns the sound alone; its codes pass here."""
+        self._codes = args[0]
