@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import textwrap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from omnistage.runtime.bench.comfyui import WORKFLOWS, Comfy, workflow
 from omnistage.runtime.bench.servers import Runtime
 from omnistage.runtime.demo.speech.pitch import pitch_hz
 from omnistage.runtime.demo.speech.recogniser import hear, load_recogniser
+from omnistage.runtime.demo.speech.vocabulary import DIGITS
 from omnistage.runtime.demo.speech.voices import PITCH_BORDER_HZ
 
 from .comfy import small
@@ -35,10 +37,10 @@ TEXTS = {"chat": 2}
 SOUNDS = {
     "text_to_speech": [("chelsie", "three one four one five nine")],
     "chat_with_voice": [("chelsie", "two three four five"), ("ethan", "seven zero seven")],
-    "speech_to_speech": [("chelsie", "sorry")],
     "picture_read_aloud": [("chelsie", "red circle on blue")],
 }
-"""Who is heard to say what; the demo voice cannot hear, and is sorry for it."""
+"""Who is heard to say what."""
+ANSWERED = "speech_to_speech"
 
 SIDE_PX = 384
 
@@ -87,6 +89,19 @@ def test_a_shipped_workflow_gives_texts(comfy: Comfy, name: str):
     assert all(text.strip() for text in texts)
 
 
+def who_said(sound: np.ndarray) -> tuple[str, str]:
+    """The voice and the words of a sound `[T]`."""
+    wave = torch.from_numpy(sound)
+    voice = "chelsie" if pitch_hz(wave) > PITCH_BORDER_HZ else "ethan"
+    return voice, " ".join(hear(load_recogniser(), wave))
+
+
+def sounds_of(comfy: Comfy, entry: dict[str, Any]) -> list[np.ndarray]:
+    found = comfy.sounds(entry)
+    assert {(len(samples), rate) for samples, rate in found} == {(1, 24000)}
+    return [samples[0] for samples, _ in found]
+
+
 def waveform(sounds: list[np.ndarray], texts: list[str]) -> Image.Image:
     """Sounds as curves below each other on a square, each with what it says."""
     sheet = Image.new("RGB", (SIDE_PX, SIDE_PX), "#202020")
@@ -104,21 +119,27 @@ def waveform(sounds: list[np.ndarray], texts: list[str]) -> Image.Image:
 
 @pytest.mark.parametrize("name", SOUNDS)
 def test_a_shipped_workflow_says_the_right_words_in_the_right_voice(comfy: Comfy, name: str):
-    recogniser = load_recogniser()
-    found = comfy.sounds(comfy.finished(comfy.queue(workflow(name))))
-    assert {(len(samples), rate) for samples, rate in found} == {(1, 24000)}
-    sounds = [samples[0] for samples, _ in found]
+    sounds = sounds_of(comfy, comfy.finished(comfy.queue(workflow(name))))
     if os.environ.get("UPDATE_THUMBNAILS"):
         texts = [text for _, text in SOUNDS[name]]
         waveform(sounds, texts).save(WORKFLOWS / f"{name}.jpg", quality=90)
-    waves = [torch.from_numpy(sound) for sound in sounds]
-    voices = ["chelsie" if pitch_hz(wave) > PITCH_BORDER_HZ else "ethan" for wave in waves]
-    heard = [" ".join(hear(recogniser, wave)) for wave in waves]
-    assert list(zip(voices, heard, strict=True)) == SOUNDS[name]
+    assert [who_said(sound) for sound in sounds] == SOUNDS[name]
+
+
+def test_the_demo_voice_cannot_hear_and_says_so_in_its_own_voice(comfy: Comfy):
+    entry = comfy.finished(comfy.queue(workflow(ANSWERED)))
+    (sound,) = sounds_of(comfy, entry)
+    if os.environ.get("UPDATE_THUMBNAILS"):
+        waveform([sound], ["sorry"]).save(WORKFLOWS / f"{ANSWERED}.jpg", quality=90)
+    assert comfy.texts(entry) == ["sorry"]
+    voice, words = who_said(sound)
+    assert voice == "chelsie"  # and not the one that asked
+    assert words
+    assert not set(words.split()) & set(DIGITS), "it repeats what it cannot have heard"
 
 
 def test_every_shipped_workflow_is_run():
-    run = PICTURES.keys() | TEXTS.keys() | SOUNDS.keys()
+    run = PICTURES.keys() | TEXTS.keys() | SOUNDS.keys() | {ANSWERED}
     assert {path.stem for path in WORKFLOWS.glob("*.json")} == run
 
 
