@@ -9,6 +9,7 @@
 PYTHON ?= python3.11
 ARGS ?=
 BENCH ?= engine
+TINY := .bench/checkpoints
 
 PY := .venv/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
@@ -71,8 +72,9 @@ format: $(VENV_READY) ## fix what ruff can fix
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-bench: $(VENV_READY) $(if $(filter queue,$(BENCH)),$(COMFYUI_READY)) ## run a benchmark: BENCH=ar|engine|memory|mixed|policy|queue|residency|speech
-	$(PY) -m omnistage.runtime bench $(BENCH) $(ARGS)
+bench: $(VENV_READY) $(if $(filter queue,$(BENCH)),$(COMFYUI_READY)) ## run a benchmark: BENCH=ar|engine|families|memory|mixed|policy|queue|residency|speech
+	$(if $(filter families,$(BENCH)),$(PY) -m omnistage.tests.fakes.checkpoints $(TINY))
+	$(PY) -m omnistage.runtime bench $(BENCH) $(if $(filter families,$(BENCH)),--checkpoints $(TINY)) $(ARGS)
 
 clean: ## remove the environments, caches and build results
 	rm -rf .venv .comfyui .clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -45,6 +45,11 @@ class Catalogue:
         """Every adapter of some model at the configured address, as last seen."""
         return list(dict.fromkeys(name for model in self.last().values() for name in model.loras))
 
+    def controlnets(self) -> list[str]:
+        """Every ControlNet of some model at the configured address, as last seen."""
+        models = self.last().values()
+        return list(dict.fromkeys(name for model in models for name in model.controlnets))
+
     async def models(self, address: str = "") -> Mapping[str, ModelInfo]:
         """The models by id, asked for unless just seen.
 

@@ -43,6 +43,8 @@ _TAKERS = {
     "guider": "models whose guidance can be exchanged",
     "frames": "models of film",
     "fps": "models of film",
+    "control": "models that a ControlNet can steer",
+    "controlnet": "models that a ControlNet can steer",
     "lora": "models with adapters",
 }
 """What kind of model has such an input."""
@@ -50,7 +52,7 @@ _TAKERS = {
 
 def unfit(graph: Mapping[str, Any], planned: Plan, models: Models) -> Iterator[Problem]:
     """What a prompt's nodes ask of models that cannot do it; see `precheck.problems`."""
-    for check in (_media, _voices, _adapters, _layers, _inputs):
+    for check in (_media, _voices, _adapters, _controls, _layers, _inputs):
         yield from check(graph, planned, models)
 
 
@@ -130,6 +132,34 @@ def _adapters(graph: Mapping[str, Any], planned: Plan, models: Models) -> Iterat
             yield Problem(node, "lora", f"LoRA {lora!r} is not on this runtime; it has {have}")
         schemas = places_in(stage.params, "loras", "strength")
         yield from out_of_range(node, "strength", inputs["strength"], schemas, model)
+
+
+def _controls(graph: Mapping[str, Any], planned: Plan, models: Models) -> Iterator[Problem]:
+    """ControlNets that there are not, that a model does not take, or that are one too many."""
+    for node, inputs, model in _nodes_of(graph, planned, models, "OmniStageControl"):
+        if not _is_steered(model):
+            takers = [m.id for m in models.values() if _is_steered(m)]
+            yield Problem(node, "controlnet", _untaken_words("controlnet", model, takers))
+            continue
+        name = inputs["controlnet"]
+        if not is_link(name) and name not in model.controlnets:
+            have = ", ".join(model.controlnets) or "none"
+            words = f"ControlNet {name!r} is not on model {model.id!r}; it has {have}"
+            yield Problem(node, "controlnet", words)
+        for field in ("strength", "start", "end"):
+            schemas = places_in(model.stages["sample"].params, "control", field)
+            yield from out_of_range(node, field, inputs[field], schemas, model)
+        start, end = inputs["start"], inputs["end"]
+        if not is_link(start) and not is_link(end) and start >= end:
+            yield Problem(node, "end", f"end = {end} must be more than start = {start}", end)
+        before = inputs["conditioning"][0] if is_link(inputs["conditioning"]) else ""
+        if graph.get(before, {}).get("class_type") == "OmniStageControl":
+            words = "conditioning has a ControlNet already; there can be one"
+            yield Problem(node, "conditioning", words)
+
+
+def _is_steered(model: ModelInfo) -> bool:
+    return "sample" in model.stages and takes(model.stages["sample"], "control")
 
 
 def _layers(graph: Mapping[str, Any], planned: Plan, models: Models) -> Iterator[Problem]:

@@ -70,7 +70,10 @@ def mask_to_frame(mask: torch.Tensor, size: tuple[int, int]) -> Frame:
 
 
 def frame_to_images(frame: Frame) -> torch.Tensor:
-    """A frame of kind `images`, or all pictures of a `video`, as an IMAGE `[B, H, W, 3]`."""
+    """A frame of kind `images`, or all pictures of a `video`, as an IMAGE `[B, H, W, C]`.
+
+    A model of transparent pictures gives four channels, the last of them alpha.
+    """
     if frame.header["kind"] == "video":
         return _tensor(frame.tensors["frames"]).float() / 255
     return _tensor(frame.tensors["images"]).float()

@@ -30,6 +30,7 @@ from .values import (
     Chat,
     Codes,
     Conditioning,
+    Control,
     Film,
     Guider,
     Hidden,
@@ -87,6 +88,35 @@ def text_encode(
     return Conditioning(handle, model.address)
 
 
+def control(
+    model: Model,
+    conditioning: Conditioning,
+    image: torch.Tensor,
+    *,
+    controlnet: str,
+    strength: float,
+    start: float,
+    end: float,
+) -> Conditioning:
+    """Conditioning whose pictures keep to a picture `[1, H, W, C]`; strength 0 changes nothing.
+
+    Raises:
+        InvalidRequest: it has such a picture already.
+    """
+    if not strength:
+        return conditioning
+    if conditioning.control is not None:
+        raise InvalidRequest(
+            "conditioning has a ControlNet already; there can be one.",
+            field="conditioning",
+            allowed="one without a ControlNet",
+        )
+    frame = images_to_frame(image)
+    _, height, width, _ = frame.tensors["images"].array.shape
+    params = {"name": controlnet, "strength": strength, "start": start, "end": end}
+    return replace(conditioning, control=Control(_upload(frame), params, (width, height)))
+
+
 def sample(  # noqa: PLR0913 - a node's inputs are its interface
     model: Model,
     conditioning: Conditioning,
@@ -105,10 +135,11 @@ def sample(  # noqa: PLR0913 - a node's inputs are its interface
 ) -> Latent:
     """Denoise `count` pictures with seeds `seed`, `seed + 1`, ..., or a film.
 
-    With a latent, a size that is not given is the latent's.
+    A size that is not given is the latent's, or that of the picture that a ControlNet goes by.
     """
-    latent_size = (latent.size if latent is not None else None) or (0, 0)
-    size = (width or latent_size[0], height or latent_size[1])
+    control = conditioning.control
+    known = (latent.size if latent is not None else None) or (control.size if control else (0, 0))
+    size = (width or known[0], height or known[1])
     params = _given(
         width=size[0] or None,
         height=size[1] or None,
@@ -118,12 +149,15 @@ def sample(  # noqa: PLR0913 - a node's inputs are its interface
         denoise=denoise if denoise != 1 else None,
         guider=dict(guider.params) if guider is not None else None,
         frames=frames or None,
+        control=dict(control.params) if control is not None else None,
         count=count,
         seed=seed,
     )
     inputs: dict[str, Source] = {"conditioning": conditioning.source}
     if latent is not None:
         inputs["latent"] = latent.source
+    if control is not None:
+        inputs["control"] = control.picture
     handle = job(model, "sample", "latent", params, **inputs)
     return Latent(handle, model.address, size if all(size) else None)
 
@@ -340,6 +374,7 @@ PLANS: Mapping[str, Callable[..., Any]] = {
     "OmniStageLoadModel": load_model,
     "OmniStageLoRA": lora,
     "OmniStageTextEncode": text_encode,
+    "OmniStageControl": control,
     "OmniStageSample": sample,
     "OmniStageVAEEncode": vae_encode,
     "OmniStageVAEDecode": vae_decode,

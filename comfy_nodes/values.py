@@ -74,10 +74,25 @@ class Remote:
         return f"{type(self).__name__.lower()} on {self.address or 'the runtime'}"
 
 
-class Conditioning(Remote):
-    """Encoded prompts."""
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A picture that steers sampling, and the ControlNet that goes by it.
 
-    __slots__ = ()
+    Attributes:
+        params: the ControlNet's name, how much it counts and when.
+        size: width and height of the picture in pixels.
+    """
+
+    picture: Upload
+    params: Mapping[str, Any]
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioning(Remote):
+    """Encoded prompts, and perhaps a picture to keep to."""
+
+    control: Control | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,11 +80,16 @@ def list_models(address: Address = None) -> None:
 
 
 @app.command()
-def bench(name: Annotated[str, typer.Argument(help="Name of the benchmark.")]) -> None:
+def bench(
+    name: Annotated[str, typer.Argument(help="Name of the benchmark.")],
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="Folder of checkpoints, for the benchmark `families`.")
+    ] = None,
+) -> None:
     """Run a benchmark."""
     from .bench import run
 
-    run(name)
+    run(name, checkpoints=checkpoints)
 
 
 @app.command()

@@ -123,6 +123,10 @@ class ModelConfig(_Section):
         description="What all LoRAs in memory may take. Unset: 2048 on a GPU, 512 on a CPU.",
     )
 
+    controlnets: dict[str, str] = Field(
+        default_factory=dict, description="ControlNets by name, each a folder or a hub id."
+    )
+
     @model_validator(mode="after")
     def _is_somewhere(self) -> Self:
         if self.source is None and not self.files:

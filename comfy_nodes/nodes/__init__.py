@@ -1,5 +1,6 @@
 """The nodes, one file per stage. Ids, inputs and their order are frozen: they only ever grow."""
 
+from .control import Control
 from .convert import FromLatent, ToConditioning, ToLatent
 from .encode import TextEncode
 from .guider import Guider
@@ -23,6 +24,7 @@ NODES = (
     CodecDecode,
     Speak,
     TextEncode,
+    Control,
     Guider,
     Sample,
     VAEEncode,

@@ -35,7 +35,7 @@ class Sample(Node):
             "it shares forward passes with every other prompt on the runtime.",
             inputs=[
                 OmniModel.Input("model", tooltip="From Load Model."),
-                OmniCond.Input("conditioning", tooltip="From Text Encode."),
+                OmniCond.Input("conditioning", tooltip="From Text Encode, or from Control."),
                 _side("width", "Width"),
                 _side("height", "Height"),
                 io.Int.Input(
@@ -128,7 +128,8 @@ def _side(name: str, word: str) -> io.Int.Input:
         min=0,
         max=_MAX_SIDE_PX,
         step=8,
-        tooltip=f"{word} in pixels. 0: the latent's, or the model's own default.",
+        tooltip=f"{word} in pixels. 0: the latent's or a control picture's, or the model's own "
+        "default.",
     )
 
 

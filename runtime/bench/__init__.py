@@ -5,6 +5,7 @@ Each bench prints a table and writes `.bench/<name>.json`.
 - `report`      the table and the JSON
 - `pictures`    requests for pictures, run through the engine or by diffusers' own pipeline
 - `engine`      16 requests: the engine against diffusers, one by one and as one batch
+- `families`    every family: eight requests together, in each mode, against one by one
 - `mixed`       mixed sizes: packed, grouped and one by one
 - `policy`      short jobs behind long ones, under each policy
 - `queue`       a ComfyUI queue, with and without queue-ahead, and against a plain node
@@ -25,16 +26,24 @@ Each bench prints a table and writes `.bench/<name>.json`.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
-BENCHES = ("ar", "engine", "memory", "mixed", "policy", "queue", "residency", "speech")
+BENCHES = ("ar", "engine", "families", "memory", "mixed", "policy", "queue", "residency", "speech")
 
 
-def run(name: str) -> None:
+def run(name: str, *, checkpoints: Path | None = None) -> None:
     """Run one benchmark by name.
 
+    Args:
+        name: one of `BENCHES`.
+        checkpoints: a folder of checkpoints in diffusers layout, for `families`.
+
     Raises:
-        ValueError: there is no such benchmark.
+        ValueError: there is no such benchmark, or it has no such option.
     """
     if name not in BENCHES:
         raise ValueError(f"no benchmark {name!r}; there are {', '.join(BENCHES)}")
-    import_module(f".{name}", __name__).run()
+    if checkpoints is not None and name != "families":
+        raise ValueError(f"benchmark {name!r} has a model of its own")
+    options = {} if checkpoints is None else {"checkpoints": checkpoints}
+    import_module(f".{name}", __name__).run(**options)

@@ -43,6 +43,7 @@ class PictureRequest:
         references: pictures `[B, H, W, 3]` in 0..1 that the prompt is about.
         source: pictures to start from, of the size that is asked for; `mask` `[B, H, W, 1]` says
             where to draw anew.
+        control: a picture of that size that a ControlNet goes by, `[1, H, W, 3]`.
         arrive: engine step at which it is submitted.
     """
 
@@ -59,6 +60,7 @@ class PictureRequest:
     references: np.ndarray[Any, Any] | None = None
     source: np.ndarray[Any, Any] | None = None
     mask: np.ndarray[Any, Any] | None = None
+    control: np.ndarray[Any, Any] | None = None
     client: str = ""
     priority: int = 0
     arrive: int = 0
@@ -176,6 +178,8 @@ class EngineRun:
                 **request.more,
             }
             inputs = {**self._conditioning.pop(index, {}), **event.outputs}
+            if request.control is not None:
+                inputs["control"] = _images(request.control)
             self._submit("sample", "sample", index, params, inputs)
         elif stage == "sample":
             result.latent = _tensor(event.outputs["latent"], "samples")

@@ -11,11 +11,13 @@ from typing import Any, cast
 from ..protocol.errors import ModelLoadFailed, UnknownModel
 from ..protocol.messages import ModelInfo
 from .checkpoint import Checkpoint
+from .control_params import Control
+from .controlnet import open_controlnets, with_revision
 from .lora import LORA_FOLDER, LoRAFolders
-from .lora_params import with_choices
+from .lora_params import LoRA
 from .model_files import open_model
 from .model_folders import ModelFolders
-from .stage import EngineKind, Stage, StageGraph
+from .stage import EngineKind, Stage, StageGraph, with_names
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class ModelEntry:
         model_folders, comfyui: where files are looked for.
         lora_folders: folders with adapters, besides the model's own `loras`.
         lora_mb: what all adapters in memory may take; None: 2048 on a GPU, 512 on a CPU.
+        controlnets: a folder or a hub id of each, by the name that requests use.
     """
 
     id: str
@@ -49,16 +52,18 @@ class ModelEntry:
     comfyui: str | None = None
     lora_folders: Sequence[str] = ()
     lora_mb: int | None = None
+    controlnets: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint, opened on first use; a failure is not remembered.
 
         Raises:
-            ModelLoadFailed: see `open_model`.
+            ModelLoadFailed: see `open_model` and `open_controlnets`.
         """
         folders = ModelFolders.of(self.model_folders, self.comfyui)
-        return open_model(self.source, folders, files=self.files, base=self.base)
+        found = open_model(self.source, folders, files=self.files, base=self.base)
+        return replace(found, controlnets=open_controlnets(self.controlnets, found.family))
 
     @cached_property
     def graph(self) -> StageGraph:
@@ -82,16 +87,16 @@ class ModelEntry:
         default = 512 if self.device == "cpu" else 2048
         return (default if self.lora_mb is None else self.lora_mb) << 20
 
-    def with_loras(self, stage: Stage, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A stage's parameters with its adapters pinned to the files that are there now.
+    def pinned(self, stage: Stage, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A stage's parameters with adapters and ControlNet pinned to the files there are now.
 
         A stage that AR engines can run has none: no loader brings adapters to its module, so that
         its result is that of requests without them.
 
         Raises:
-            InvalidRequest: there is no such adapter; says which there are.
+            InvalidRequest: there is no such adapter or ControlNet; says which there are.
         """
-        pinned = self.loras.with_revisions(params)
+        pinned = with_revision(self.loras.with_revisions(params), self.checkpoint.controlnets)
         return {**pinned, "loras": []} if "ar" in stage.engines and "loras" in pinned else pinned
 
     def engine_kind(self, stage: Stage, params: Mapping[str, Any]) -> EngineKind:
@@ -115,11 +120,14 @@ class ModelEntry:
     def info(self) -> ModelInfo:
         """The model as clients see it."""
         loras = tuple(self.loras.files())
-        stages = {
-            name: replace(info, params=with_choices(info.params, loras))
-            for name, info in ((name, stage.info()) for name, stage in self.graph.stages.items())
-        }
-        return ModelInfo(self.id, self.checkpoint.family.name, self.revision, stages, loras)
+        controlnets = tuple(self.checkpoint.controlnets)
+        stages = {}
+        for name, stage in self.graph.stages.items():
+            info = stage.info()
+            params = with_names(with_names(info.params, LoRA, loras), Control, controlnets)
+            stages[name] = replace(info, params=params)
+        family = self.checkpoint.family.name
+        return ModelInfo(self.id, family, self.revision, stages, loras, controlnets)
 
 
 class Catalogue:

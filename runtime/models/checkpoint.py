@@ -18,6 +18,8 @@ from .tensor_file import check_safetensors, read_tensor_file
 
 _SAMPLE_BYTES = 1 << 16
 _OWN_FILE = "omnistage.json"
+_INDEX = "model_index.json"
+_INDEXES = ("config.json", _INDEX, "modular_model_index.json")
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,12 @@ class Checkpoint:
     """A model folder, in the layout of diffusers or transformers, whose family is known.
 
     Attributes:
-        index: content of `model_index.json` (diffusers) or `config.json` (transformers).
+        index: content of `model_index.json` or `modular_model_index.json` (diffusers) or
+            `config.json` (transformers).
         overrides: content of the folder's `omnistage.json`: the checkpoint's own defaults
             and limits, e.g. `{"defaults": {"sample": {"width": 64}}}`. Absent means none.
         elsewhere: components that are not in the folder, by name; see `model_files`.
+        controlnets: what requests may name in `control`; see `controlnet`.
     """
 
     folder: Path
@@ -36,6 +40,7 @@ class Checkpoint:
     index: dict[str, Any]
     overrides: dict[str, Any]
     elsewhere: Mapping[str, ComponentSource] = field(default_factory=dict)
+    controlnets: Mapping[str, ComponentSource] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -58,9 +63,7 @@ class Checkpoint:
                 field="path",
                 value=str(folder),
             )
-        path = folder / "config.json"
-        if not path.exists():
-            path = folder / "model_index.json"
+        path = next((p for p in map(folder.joinpath, _INDEXES) if p.exists()), folder / _INDEX)
         index = _read_json(path)
         family = family_of(index)
         if family is None:

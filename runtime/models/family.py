@@ -20,10 +20,12 @@ class Family(ABC):
     Attributes:
         name: stable id, part of a model's description.
         components: subfolders a checkpoint must have.
+        controlnet: the class of ControlNets that can steer it; None: it takes none.
     """
 
     name: ClassVar[str]
     components: ClassVar[frozenset[str]] = frozenset()
+    controlnet: ClassVar[str | None] = None
 
     @abstractmethod
     def owns(self, index: Mapping[str, Any]) -> bool:

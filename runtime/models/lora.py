@@ -35,12 +35,8 @@ class LoRAFile:
 
     @property
     def revision(self) -> str:
-        """A hash that changes when the file's content does.
-
-        Large files count by their size and by 64 parts that are spread over them.
-        """
-        stat = self.path.stat()
-        return _hash(self.path, stat.st_size, stat.st_mtime_ns)
+        """See `file_revision`."""
+        return file_revision(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +93,15 @@ def _listed(files: Mapping[str, LoRAFile], most: int = 20) -> str:
     names = list(files)
     more = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join([*names[:most], *more]) or "none"
+
+
+def file_revision(path: Path) -> str:
+    """A hash that changes when a file's content does.
+
+    Large files count by their size and by 64 parts that are spread over them.
+    """
+    stat = path.stat()
+    return _hash(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -38,12 +36,3 @@ LoRAList = Annotated[
     ),
 ]
 """Annotation of a parameter: `loras: LoRAList`; left out means none."""
-
-
-def with_choices(schema: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """A stage's JSON schema, in which the names of its adapters are listed."""
-    if not names or LoRA.__name__ not in schema.get("$defs", {}):
-        return schema
-    listed = deepcopy(dict(schema))
-    listed["$defs"][LoRA.__name__]["properties"]["name"]["enum"] = list(names)
-    return listed

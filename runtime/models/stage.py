@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from copy import copy
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -45,6 +45,17 @@ def with_defaults(params: type[Params], defaults: Mapping[str, Any]) -> type[Par
         own.default, own.default_factory = value, None
         fields[name] = (own.annotation, own)
     return create_model(params.__name__, __base__=params, **fields)
+
+
+def with_names(
+    schema: Mapping[str, Any], params: type[Params], names: Sequence[str]
+) -> Mapping[str, Any]:
+    """A stage's JSON schema, where all possible `name`s of its objects `params` are listed."""
+    if not names or params.__name__ not in schema.get("$defs", {}):
+        return schema
+    listed = deepcopy(dict(schema))
+    listed["$defs"][params.__name__]["properties"]["name"]["enum"] = list(names)
+    return listed
 
 
 @dataclass(frozen=True, slots=True)

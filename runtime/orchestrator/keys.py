@@ -63,7 +63,7 @@ def _plan(
 ) -> Plan:
     entry = catalogue[spec.model]
     stage = entry.graph[spec.stage]
-    params = entry.with_loras(stage, stage.check_params(spec.params))
+    params = entry.pinned(stage, stage.check_params(spec.params))
     family = entry.checkpoint.family.name
     parents: dict[str, tuple[Plan, str]] = {}
     blobs: dict[str, str] = {}

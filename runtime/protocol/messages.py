@@ -204,6 +204,7 @@ class ModelInfo:
 
     Attributes:
         loras: names of the adapters that its stages take in `loras`.
+        controlnets: names of the ControlNets that sampling takes in `control`.
     """
 
     id: str
@@ -211,6 +212,7 @@ class ModelInfo:
     revision: str
     stages: Mapping[str, StageInfo]
     loras: tuple[str, ...] = ()
+    controlnets: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Wire form."""
@@ -229,6 +231,7 @@ class ModelInfo:
             "revision": self.revision,
             "stages": stages,
             "loras": list(self.loras),
+            "controlnets": list(self.controlnets),
         }
 
     @classmethod
@@ -237,11 +240,18 @@ class ModelInfo:
         fields = take_fields(
             body,
             "model",
-            {"id": str, "family": str, "revision": str, "stages": dict, "loras": list},
+            {
+                "id": str,
+                "family": str,
+                "revision": str,
+                "stages": dict,
+                "loras": list,
+                "controlnets": list,
+            },
         )
         stages = {
             name: StageInfo(s["params"], s["inputs"], tuple(s["optional"]), s["outputs"])
             for name, s in fields.pop("stages").items()
         }
-        loras = tuple(fields.pop("loras"))
-        return cls(**fields, stages=stages, loras=loras)
+        loras, controlnets = tuple(fields.pop("loras")), tuple(fields.pop("controlnets"))
+        return cls(**fields, stages=stages, loras=loras, controlnets=controlnets)

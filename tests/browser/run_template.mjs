@@ -1,8 +1,9 @@
 // Runs one of the pack's example workflows the way a user does: opens ComfyUI's page, picks the
 // template in its dialog, presses Run, and watches the preview and the result appear.
 //
-// Usage: node run_template.mjs URL PACK TEMPLATE SCREENSHOT_FOLDER
+// Usage: node run_template.mjs URL PACK TEMPLATE SCREENSHOT_FOLDER [WIDGETS]
 //   PACK is the name of the pack's folder under custom_nodes, TEMPLATE the workflow's without .json.
+//   WIDGETS is a JSON object with values of widgets by name, for all nodes that have them.
 //   CHROMIUM names the browser, if it is not `chromium` on the PATH.
 //
 // Prints one JSON object, see `report` below, and exits with 1 if the workflow did not finish.
@@ -57,14 +58,15 @@ async function loadTemplate(page, pack, template) {
   await page.waitForFunction(() => window.app.graph.nodes.length > 0)
 }
 
-/** Ask for pictures that nobody has asked for before: the runtime keeps results of earlier runs. */
-async function newSeeds(page) {
-  await page.evaluate(() => {
+/** Ask for what nobody has asked for before: the runtime keeps results of earlier runs. */
+async function changeWidgets(page, values) {
+  await page.evaluate((values) => {
     const widgets = window.app.graph.nodes.flatMap((node) => node.widgets ?? [])
-    for (const widget of widgets.filter(({ name }) => name === 'seed')) {
-      widget.value = Math.floor(Math.random() * 2 ** 48)
+    for (const widget of widgets) {
+      if (widget.name === 'seed') widget.value = Math.floor(Math.random() * 2 ** 48)
+      else if (widget.name in values) widget.value = values[widget.name]
     }
-  })
+  }, values)
 }
 
 async function openTemplates(page) {
@@ -107,6 +109,21 @@ async function results(page) {
     timeout: RUN_TIMEOUT_MS
   })
   return page.evaluate(async () => {
+    const sizeOfPicture = async (url) => {
+      const picture = new Image()
+      picture.src = url
+      await picture.decode()
+      return { width: picture.naturalWidth, height: picture.naturalHeight }
+    }
+    const sizeOfFilm = async (url) => {
+      const film = document.createElement('video')
+      film.src = url
+      await new Promise((done, fail) => {
+        film.onloadeddata = done
+        film.onerror = () => fail(film.error)
+      })
+      return { width: film.videoWidth, height: film.videoHeight }
+    }
     const outputs = Object.entries(window.app.nodeOutputs)
     const images = outputs.flatMap(([node, output]) =>
       (output.images ?? []).map((image) => ({ node, ...image }))
@@ -117,20 +134,17 @@ async function results(page) {
         subfolder: image.subfolder,
         type: image.type
       })
-      const picture = new Image()
-      picture.src = window.app.api.apiURL(`/view?${query}`)
-      await picture.decode()
-      image.width = picture.naturalWidth
-      image.height = picture.naturalHeight
+      const url = window.app.api.apiURL(`/view?${query}`)
+      Object.assign(image, await (/\.mp4$/.test(image.filename) ? sizeOfFilm : sizeOfPicture)(url))
     }
     const kinds = Object.fromEntries(outputs.map(([node, output]) => [node, Object.keys(output)]))
     return { ...window.run, images, kinds }
   })
 }
 
-async function runTemplate(page, pack, template, folder, report) {
+async function runTemplate(page, pack, template, folder, widgets, report) {
   await loadTemplate(page, pack, template)
-  await newSeeds(page)
+  await changeWidgets(page, widgets)
   await watchRun(page)
   await page.getByRole('button', { name: 'Run', exact: true }).click()
   report.preview_nodes = await previewedNodes(page)
@@ -146,7 +160,7 @@ async function runTemplate(page, pack, template, folder, report) {
   report.output_kinds = run.kinds
 }
 
-const [url, pack, template, folder] = process.argv.slice(2)
+const [url, pack, template, folder, widgets = '{}'] = process.argv.slice(2)
 const report = {
   template,
   finished: false,
@@ -154,7 +168,7 @@ const report = {
   preview_events: 0,
   preview_nodes: [], // ids of the nodes on which a preview picture was seen during the run
   preview_screenshot: null,
-  images: [], // {node, filename, subfolder, type, width, height} of every picture in the outputs
+  images: [], // {node, filename, subfolder, type, width, height} of every picture or film in the outputs
   output_kinds: {}, // node id -> kinds of its outputs: images, audio, text ...
   page_errors: [], // uncaught JavaScript errors
   screenshot: join(folder, `${template}.png`)
@@ -170,7 +184,7 @@ const context = await chromium.launchPersistentContext(profile, {
 })
 const page = await openPage(context, url, report)
 try {
-  await runTemplate(page, pack, template, folder, report)
+  await runTemplate(page, pack, template, folder, JSON.parse(widgets), report)
   await page.waitForTimeout(500) // the canvas draws the last picture in its next frames
 } catch (error) {
   report.error ??= String(error)

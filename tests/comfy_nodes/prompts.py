@@ -133,6 +133,13 @@ def guider(**inputs: Any) -> dict[str, Any]:
     return {"class_type": "OmniStageGuider", "inputs": {**neutral, **inputs}}
 
 
+def control(conditioning: str = "2", **inputs: Any) -> dict[str, Any]:
+    """A Control by the picture of node "7", on the model of node "1"."""
+    own = {"model": ["1", 0], "conditioning": [conditioning, 0], "image": ["7", 0]}
+    neutral = {"controlnet": "lines", "strength": 1.0, "start": 0.0, "end": 1.0}
+    return {"class_type": "OmniStageControl", "inputs": {**own, **neutral, **inputs}}
+
+
 def load_image(name: str = "cat.png") -> dict[str, Any]:
     """A picture and its mask from a file."""
     return {"class_type": "LoadImage", "inputs": {"image": name}}

@@ -66,5 +66,12 @@ async def test_the_adapters_of_all_models_are_listed_once():
     assert catalogue.loras() == ["ink", "a", "b"]
 
 
+async def test_the_controlnets_of_all_models_are_listed_once():
+    models = [ModelInfo(name, "x", "r1", {}, (), ("lines", name)) for name in ("a", "b")]
+    catalogue = Catalogue(Runtimes(*models))
+    await catalogue.refresh()
+    assert catalogue.controlnets() == ["lines", "a", "b"]
+
+
 def test_a_list_can_be_made_before_a_runtime_was_seen():
     assert Catalogue(Runtimes()).choices("talker", "voice") == ["default"]

@@ -34,6 +34,12 @@ def test_grey_pictures_get_three_equal_channels():
     assert torch.equal(sent(image[..., 0]), image.expand(-1, -1, -1, 3))
 
 
+def test_transparent_layers_of_a_model_keep_their_alpha():
+    layers = torch.rand(3, 4, 5, 4)
+    frame = Frame({"kind": "images"}, {"images": Tensor.of(layers.numpy())})
+    assert torch.equal(media.frame_to_images(Frame.decode(frame.encode())), layers)
+
+
 def test_transparency_is_composited_on_white():
     image = torch.zeros(1, 1, 3, 4)
     image[0, 0, :, 3] = torch.tensor([0.0, 0.5, 1.0])

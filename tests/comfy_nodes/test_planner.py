@@ -12,6 +12,7 @@ from omnistage.comfy_nodes.values import Model
 from .prompts import (
     chat,
     codec_decode,
+    control,
     film,
     graph,
     guider,
@@ -156,6 +157,19 @@ def test_a_guider_is_part_of_the_job_it_guides():
     assert job.params["guider"] == own
     made["7"]["inputs"]["layers"] = "three"
     assert list(planned(made).results) == ["2"]
+
+
+def test_a_picture_to_keep_to_is_part_of_the_job_it_steers():
+    picture = torch.rand(1, 48, 32, 3)
+    made = graph(_3={"conditioning": ["8", 0], "width": 0, "height": 0})
+    made |= {"7": load_image(), "8": control(strength=0.5, end=0.7)}
+    result = planned(made, read_image=lambda name: (picture, picture[..., 0]))
+    *_, job = result.results["3"].source.recipe
+    assert job.params["control"] == {"name": "lines", "strength": 0.5, "start": 0.0, "end": 0.7}
+    assert (job.params["width"], job.params["height"]) == (32, 48)
+    (encode,) = plans.vae_encode(Model("demo"), picture).source.recipe
+    assert job.inputs["control"] == encode.inputs["images"]
+    assert "3" not in planned(made).results  # a picture that only the execution can tell
 
 
 def test_two_runtimes_in_one_prompt():

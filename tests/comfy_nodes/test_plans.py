@@ -101,6 +101,43 @@ def test_an_explicit_size_wins_over_the_latents(conditioning):
     assert spec_of(sampled).params["height"] == 32
 
 
+CONTROL = {"controlnet": "lines", "strength": 0.5, "start": 0.0, "end": 0.7}
+
+
+def test_a_picture_to_keep_to_travels_with_the_conditioning(conditioning):
+    picture = torch.rand(1, 32, 48, 3)
+    steered = plans.control(MODEL, conditioning, picture, **CONTROL)
+    assert steered.source == conditioning.source
+    sampled = plans.sample(MODEL, steered, **NEUTRAL)
+    spec = spec_of(sampled)
+    assert spec.params["control"] == {"name": "lines", "strength": 0.5, "start": 0.0, "end": 0.7}
+    assert (spec.params["width"], spec.params["height"]) == (48, 32)
+    assert isinstance(sampled.source, Handle)
+    data = sampled.source.blobs[spec.inputs["control"].digest]
+    assert torch.equal(frame_to_images(Frame.decode(data)), picture)
+
+
+def test_a_latents_size_wins_over_that_of_a_picture_to_keep_to(conditioning):
+    steered = plans.control(MODEL, conditioning, torch.rand(1, 32, 48, 3), **CONTROL)
+    latent = plans.vae_encode(MODEL, torch.rand(1, 64, 64, 3))
+    sampled = plans.sample(MODEL, steered, **NEUTRAL, latent=latent)
+    assert (spec_of(sampled).params["width"], spec_of(sampled).params["height"]) == (64, 64)
+
+
+def test_a_controlnet_without_strength_changes_nothing(conditioning):
+    picture = torch.rand(1, 32, 48, 3)
+    assert plans.control(MODEL, conditioning, picture, **CONTROL | {"strength": 0.0}) is (
+        conditioning
+    )
+
+
+def test_a_second_controlnet_is_refused(conditioning):
+    picture = torch.rand(1, 32, 48, 3)
+    steered = plans.control(MODEL, conditioning, picture, **CONTROL)
+    with pytest.raises(InvalidRequest, match="there can be one"):
+        plans.control(MODEL, steered, picture, **CONTROL)
+
+
 def test_a_latent_of_comfyui_is_an_upload_without_a_job(conditioning):
     latent = plans.from_latent(MODEL, {"samples": torch.zeros(1, 16, 8, 8)})
     assert not isinstance(latent.source, Handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from omnistage.tests.fakes import fake_family
 from .prompts import (
     chat,
     codec_decode,
+    control,
     film,
     graph,
     guider,
@@ -502,6 +504,52 @@ def test_a_language_model_takes_no_adapter():
     made = chat(_8=lora("6"), _7=thinker(model=["8", 0]))
     (problem,) = problems_of(made, language_model(), target="9")
     assert (problem.node, problem.input) == ("8", "lora")
+
+
+def steered(families, model: str = "studio", **inputs: Any):
+    made = drawing(model, _3={"conditioning": ["8", 0], "width": 0, "height": 0})
+    return of_families(families, made | SHOWN | {"8": control(**inputs)})
+
+
+def test_a_good_controlnet_has_no_problems(families):
+    assert steered(families) == []
+    assert steered(families, controlnet="depth", strength=10.0, start=0.2, end=0.3) == []
+
+
+def test_a_controlnet_that_there_is_not_is_named_with_those_there_are(families):
+    words = "ControlNet 'pose' is not on model 'studio'; it has lines, depth"
+    assert steered(families, controlnet="pose") == [("8", "controlnet", words)]
+
+
+def test_a_model_without_controlnets_says_so(families):
+    families["studio"] = replace(families["studio"], controlnets=())
+    ((_, name, words),) = steered(families)
+    assert (name, words.split("; ")[1]) == ("controlnet", "it has none")
+
+
+def test_a_model_that_no_controlnet_can_steer_is_refused_at_the_controlnet(families):
+    found = steered(families, "plain")
+    assert ("8", "controlnet") in [(node, name) for node, name, _ in found]
+    assert all(words.endswith("on this runtime: studio") for _, _, words in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"strength": 11.0}, "strength"),
+        ({"start": 1.0}, "start"),
+        ({"end": 0.0}, "end"),
+        ({"start": 0.5, "end": 0.5}, "end"),
+    ],
+)
+def test_when_and_how_much_a_controlnet_counts_is_checked(families, given, field):
+    assert field in [name for node, name, _ in steered(families, **given) if node == "8"]
+
+
+def test_a_second_controlnet_is_refused_where_it_is(families):
+    made = drawing("studio", _3={"conditioning": ["9", 0], "width": 0, "height": 0}) | SHOWN
+    found = of_families(families, made | {"8": control(), "9": control("8")})
+    assert [(node, name) for node, name, _ in found] == [("9", "conditioning")]
 
 
 def guided(families, model: str = "studio", **inputs: Any):

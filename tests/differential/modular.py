@@ -43,6 +43,10 @@ class ModularReference:
                 if spec.name in checkpoint.index
             },
         )
+        self._controlnets = {
+            name: _component(source.folder, "diffusers", str(self.family.controlnet))
+            for name, source in checkpoint.controlnets.items()
+        }
         self._guiders = {
             name: spec
             for name, spec in expected.items()
@@ -58,6 +62,32 @@ class ModularReference:
         for name, spec in self._guiders.items():
             guider = _guider(spec, request, enabled=guided)
             self._pipeline.update_components(**{name: guider})
+        known = {
+            n: v for n, v in self._given(request).items() if n in self._takes and v is not None
+        }
+        latents: list[torch.Tensor] = []
+
+        def keep(state: Any) -> None:
+            latents[:] = [state.get("latents").clone()]
+
+        if request.control is not None:
+            controlnet = self._controlnets[request.more["control"]["name"]]
+            self._pipeline.update_components(controlnet=controlnet)
+        blocks = self._pipeline._blocks.sub_blocks
+        with torch.inference_mode(), ExitStack() as watches:
+            watches.enter_context(_before(blocks["decode"], keep))
+            for name, look in _between_stages(request).items():
+                if name in blocks:
+                    watches.enter_context(_before(blocks[name], look))
+            state = self._pipeline(**known)
+        films = state.get("videos")
+        if films is None:
+            return Picture(latents[0], _pixels(state.get("images")))
+        frames = (films[0].movedim(1, -1).clamp(0, 1) * 255).round() / 255
+        return Picture(latents[0], frames, sound=state.get("audio"))
+
+    def _given(self, request: PictureRequest) -> dict[str, Any]:
+        """The inputs of all blocks, by the names that blocks know them by."""
         given: dict[str, Any] = {
             "prompt": request.prompt,
             "negative_prompt": request.negative_prompt,
@@ -76,34 +106,36 @@ class ModularReference:
             given["strength"] = request.more.get("denoise", 1.0)
             if request.references is None:
                 given["image"] = torch.from_numpy(request.source).movedim(-1, 1)
+        if request.control is not None:
+            control = request.more["control"]
+            given["control_image"] = torch.from_numpy(request.control).movedim(-1, 1)
+            given["controlnet_conditioning_scale"] = control.get("strength", 1.0)
+            given["control_guidance_start"] = control.get("start", 0.0)
+            given["control_guidance_end"] = control.get("end", 1.0)
         if request.mask is not None:
             given["mask_image"] = torch.from_numpy(request.mask).movedim(-1, 1)
             if "padding_mask_crop" in self._takes and "mask_overlay_kwargs" in self._takes:
                 given["output_type"] = "pil"
-        known = {n: v for n, v in given.items() if n in self._takes and v is not None}
-        latents: list[torch.Tensor] = []
+        return given
 
-        def keep(state: Any) -> None:
-            latents[:] = [state.get("latents").clone()]
 
-        def rewind(state: Any) -> None:
-            """As after a stage: the seed counts anew, and tensors have no layout of their own."""
-            state.get("generator").manual_seed(request.seed)
-            for name in ("image_latents", "masked_image_latents"):
-                if state.get(name) is not None:
-                    state.set(name, state.get(name).contiguous())
+def _between_stages(request: PictureRequest) -> dict[str, Callable[[Any], None]]:
+    """What a state is like where a stage of ours begins, by the block that begins it."""
 
-        blocks = self._pipeline._blocks.sub_blocks
-        with torch.inference_mode(), ExitStack() as watches:
-            watches.enter_context(_before(blocks["decode"], keep))
-            if request.source is not None:
-                watches.enter_context(_before(blocks["denoise"], rewind))
-            state = self._pipeline(**known)
-        films = state.get("videos")
-        if films is None:
-            return Picture(latents[0], _pixels(state.get("images")))
-        frames = (films[0].movedim(1, -1).clamp(0, 1) * 255).round() / 255
-        return Picture(latents[0], frames, sound=state.get("audio"))
+    def rewind(state: Any) -> None:
+        """The seed counts anew, and tensors have no layout of their own."""
+        state.get("generator").manual_seed(request.seed)
+        for name in ("image_latents", "masked_image_latents"):
+            if state.get(name) is not None:
+                state.set(name, state.get(name).contiguous())
+
+    def restart(state: Any) -> None:
+        """The picture that steers is encoded with a seed of its own."""
+        state.get("generator").manual_seed(0)
+
+    if request.control is not None:
+        return {"controlnet_vae_encoder": restart, "denoise": rewind}
+    return {} if request.source is None else {"denoise": rewind}
 
 
 @contextmanager

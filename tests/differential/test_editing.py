@@ -1,7 +1,7 @@
 """Editing: image to image and inpainting, through VAE Encode, and what may be left as it was.
 
-A family is a row of `CASES`. References are diffusers' own blocks, run undisturbed; each stage has a
-generator of its own, so theirs is set back between the two.
+A family is a row of `CASES`. References are diffusers' own blocks, run undisturbed; each stage has
+a generator of its own, so theirs is set back between the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from omnistage.runtime.bench.pictures import EngineRun, Picture, PictureRequest,
 from omnistage.runtime.engine.diffusion.engine import DiffusionEngine
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.runtime.models.modular.family import ModularFamily
-from omnistage.runtime.models.modular.params import TextEncodeParams
+from omnistage.runtime.models.modular.params import UnguidedTextParams
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
 
 from .harness import PICTURE_TOLERANCE, TOLERANCE, assert_same
@@ -59,7 +59,7 @@ def case(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(case: str, tmp_path_factory: pytest.TempPathFactory) -> ModelEntry:
-    family = case.split()[0]
+    family = case.partition(" ")[0]
     folder = tmp_path_factory.mktemp(family)
     CHECKPOINTS[family](folder)
     return ModelEntry(family, str(folder))
@@ -88,7 +88,7 @@ def requests(case: str, model: ModelEntry) -> list[PictureRequest]:
                 height=height,
                 steps=5,
                 guidance=3.0,
-                negative_prompt="grey" if family.text is TextEncodeParams else "",
+                negative_prompt="" if issubclass(family.text, UnguidedTextParams) else "grey",
                 source=source,
                 references=source if family.needs_reference else None,
                 mask=mask if CASES[case] == "inpaints" else None,

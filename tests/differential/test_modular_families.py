@@ -65,6 +65,9 @@ FAMILIES = {
     "wan_i2v": Row(more={"frames": 5}, references=1),
     "wan22_i2v": Row(more={"frames": 5}, references=1),
     "ltx2": Row(more={"frames": 9, "stg": 1.0, "stg_layers": [1]}, sounds=True),
+    "ltx": Row(more={"frames": 9}),
+    "ltx_i2v": Row(more={"frames": 9}, references=1),
+    "ernie_image": Row(),
 }
 
 

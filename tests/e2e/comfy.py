@@ -5,6 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from omnistage.runtime.bench.comfyui import Graph, with_inputs, workflow
 
 LEASE_S = 8.0
@@ -25,3 +28,8 @@ def fresh(**sample: Any) -> Graph:
 def long(**sample: Any) -> Graph:
     """Text to image that nobody waits for: it is stopped, or dies with a server."""
     return fresh(**{"steps": 200, "width": 128, "height": 128, "count": 16, **sample})
+
+
+def levels_apart(one: Image.Image, other: Image.Image) -> int:
+    """The largest difference of two pictures, of 256 levels."""
+    return int(np.abs(np.asarray(one, np.int16) - np.asarray(other, np.int16)).max())

@@ -17,7 +17,14 @@ from PIL import Image
 from omnistage.runtime.bench.comfyui import Comfy, Graph, Refused, error_of
 from omnistage.runtime.bench.servers import ComfyUI, get_json
 from omnistage.runtime.engine.core import StageTask
-from omnistage.tests.comfy_nodes.prompts import graph, guider, load_image, lora, vae_encode
+from omnistage.tests.comfy_nodes.prompts import (
+    control,
+    graph,
+    guider,
+    load_image,
+    lora,
+    vae_encode,
+)
 from omnistage.tests.fakes import fake_family
 
 pytestmark = pytest.mark.e2e
@@ -202,12 +209,25 @@ def test_adapters_and_a_guider_are_asked_for(comfy: Comfy):
     assert own["skip_layer_guidance_scale"] == 2.0
 
 
+def test_a_controlnet_gets_its_picture(comfy: Comfy):
+    made = drawing("studio", _3={"conditioning": ["8", 0]}) | {
+        "7": load_image(PICTURE),
+        "8": control(controlnet="depth", strength=0.5, end=0.75),
+    }
+    sample = tasks(comfy, made)["sample"]
+    own = {name: value for name, value in sample.params["control"].items() if name != "revision"}
+    assert own == {"name": "depth", "strength": 0.5, "start": 0.0, "end": 0.75}
+    assert sample.inputs["control"].tensors["images"].array.shape == (1, 32, 48, 3)
+    assert tuple(sample.params[side] for side in ("width", "height")) == SIZE
+
+
 def test_the_lists_are_the_runtimes(comfy: Comfy):
     def options(kind: str, name: str) -> list[str]:
         info = get_json(f"{comfy.server.url}/object_info/{kind}")[kind]
         return list(info["input"]["required"][name][1]["options"])
 
     assert options("OmniStageLoRA", "lora") == list(fake_family.LORAS)
+    assert options("OmniStageControl", "controlnet") == list(fake_family.CONTROLNETS)
     kinds = options("OmniStageGuider", "kind")
     assert kinds == ["cfg", "cfg_zero_star", "apg", "slg"]
 
@@ -219,6 +239,7 @@ def test_the_lists_are_the_runtimes(comfy: Comfy):
         ({"7": load_image(PICTURE), "2+": {"images": ["7", 0]}}, "2", "images"),
         ({"9": guider(), "3+": {"guider": ["9", 0]}}, "3", "guider"),
         ({"9": lora(), "3+": {"model": ["9", 0]}}, "9", "lora"),
+        ({"9": control(), "3+": {"conditioning": ["9", 0]}}, "9", "controlnet"),
         ({"3+": {"frames": 9}}, "3", "frames"),
         ({"4": video_decode(), "5": save_video()}, "4", "model"),
     ],

@@ -1,7 +1,7 @@
 """Diffusion models that compute nothing, with all that a family may have: served without torch.
 
-`plain` draws; `studio` also edits, inpaints and takes adapters and guiders; `film` makes films with
-sound. What they were asked is kept in `TASKS`.
+`plain` draws; `studio` also edits, inpaints and takes adapters, ControlNets and guiders; `film`
+makes films with sound. What they were asked is kept in `TASKS`.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ from omnistage.runtime.executor.core_spec import CoreSpec
 from omnistage.runtime.executor.group import EngineGroup
 from omnistage.runtime.executor.inline import InlineExecutor
 from omnistage.runtime.models.catalogue import Catalogue, ModelEntry
+from omnistage.runtime.models.component_source import ComponentSource
+from omnistage.runtime.models.control_params import with_control
 from omnistage.runtime.models.lora_params import LoRAList
 from omnistage.runtime.models.modular.guider_params import guider_type
 from omnistage.runtime.models.stage import Params, Stage, StageGraph
@@ -27,6 +29,7 @@ from omnistage.runtime.server.app import build_services
 from .fake_server import FakeServer
 
 LORAS = ("ink", "paint")
+CONTROLNETS = ("lines", "depth")
 FPS = 8.0
 RATE_HZ = 16000
 
@@ -114,7 +117,7 @@ GRAPHS = {
     ),
     "studio": StageGraph.of(
         _encode(TextParams, ["images", "images_2"]),
-        _sample(SampleParams, latent="latent"),
+        _sample(with_control(SampleParams), latent="latent", control="images"),
         _vae_encode(mask="images"),
         _decode(VAEParams, images="images"),
     ),
@@ -131,7 +134,13 @@ class Model(ModelEntry):
 
     @property
     def checkpoint(self):
-        return SimpleNamespace(family=SimpleNamespace(name=self.id), folder=Path(self.source))
+        folder = Path(self.source)
+        names = CONTROLNETS if self.id == "studio" else ()
+        return SimpleNamespace(
+            family=SimpleNamespace(name=self.id),
+            folder=folder,
+            controlnets={name: ComponentSource(name, folder) for name in names},
+        )
 
     @property
     def graph(self):

@@ -58,7 +58,7 @@ class FakeModel(ModelEntry):
 
     @property
     def checkpoint(self):
-        return SimpleNamespace(family=SimpleNamespace(name=self.source))
+        return SimpleNamespace(family=SimpleNamespace(name=self.source), controlnets={})
 
     @property
     def loras(self):

@@ -8,6 +8,7 @@ from ..modular.family import ModularFamily
 from .flux import Flux
 from .flux2 import Flux2, Flux2Klein
 from .flux_kontext import FluxKontext
+from .generic import GENERIC
 from .ltx2 import LTX2
 from .qwen_image import QwenImage
 from .qwen_image_edit import QwenImageEdit, QwenImageEditPlus
@@ -33,5 +34,6 @@ DIFFUSION: Final[tuple[ModularFamily, ...]] = (
     Wan(),
     WanImage(),
     LTX2(),
+    *GENERIC,
 )
 """Every family that diffusers' modular blocks run."""

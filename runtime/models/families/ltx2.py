@@ -7,7 +7,16 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from ..modular.family import ModularFamily
-from ..modular.params import FilmParams, VAEDecodeParams, frames, guidance, side, steps
+from ..modular.params import (
+    FilmParams,
+    VAEDecodeParams,
+    frames,
+    frames_per_second,
+    guidance,
+    side,
+    steps,
+    whole_latents,
+)
 
 
 def _scale(default: float, words: str) -> Any:
@@ -23,7 +32,8 @@ class LTX2Params(FilmParams):
     width: int = side(704, multiple=32)
     height: int = side(512, multiple=32)
     frames: int = frames(121, per_latent=8, maximum=1001)
-    fps: float = Field(24.0, ge=1.0, le=240.0, description="Frames per second of the film.")
+    _whole_latents = whole_latents(8)
+    fps: float = frames_per_second(24.0)
     steps: int = steps(30)
     guidance: float = guidance(3.0)
     audio_guidance: float = _scale(7.0, "Guidance scale of the sound; works above 1.")
@@ -49,6 +59,7 @@ class LTX2(ModularFamily):
     components: ClassVar = frozenset(
         {"transformer", "vae", "audio_vae", "vocoder", "connectors", "text_encoder", "tokenizer"}
     )
+    max_tokens: ClassVar = {"tokenizer": 1024}
     sample: ClassVar = LTX2Params
     decode: ClassVar = VAEDecodeParams
     guidance: ClassVar = {

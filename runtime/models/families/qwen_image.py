@@ -45,6 +45,7 @@ class QwenImage(ModularFamily):
     # of diffusers' others, two do not know what a block of Qwen-Image returns, and CFG-Zero*
     # divides by the norm of the zeros it starts with
     guiders: ClassVar = PLAIN_KINDS | {"mag", "pag"}
+    controlnet: ClassVar = "QwenImageControlNetModel"
     starts: ClassVar = True
     inpaints: ClassVar = True
     negatives: ClassVar = False

@@ -6,13 +6,12 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from ..lora_params import LoRAList
 from ..modular.family import ModularFamily
 from ..modular.guider_params import PLAIN_KINDS
-from ..modular.params import MAX_SEED, StageParams, guidance, steps
+from ..modular.params import NoiseParams, guidance, steps
 
 
-class LayeredParams(StageParams):
+class LayeredParams(NoiseParams):
     """The layers' shape is that of the picture."""
 
     resolution: Literal[640, 1024] = Field(
@@ -22,10 +21,6 @@ class LayeredParams(StageParams):
     count: int = Field(1, ge=1, le=1, description="Sets of layers: one a request.")
     steps: int = steps(50)
     guidance: float = guidance(4.0)
-    scheduler: Literal["default"] = Field("default", description="Noise schedule.")
-    denoise: float = Field(1.0, ge=1.0, le=1.0, description="There is nothing to start from.")
-    seed: int = Field(0, ge=0, le=MAX_SEED, description="Seed of the noise.")
-    loras: LoRAList
 
 
 class QwenImageLayered(ModularFamily):

@@ -27,6 +27,7 @@ class StableDiffusionXL(ModularFamily):
     max_tokens: ClassVar = {"tokenizer": 77, "tokenizer_2": 77}
     sample: ClassVar = StableDiffusionXLParams
     guiders: ClassVar = PLAIN_KINDS
+    controlnet: ClassVar = "ControlNetModel"
     starts: ClassVar = True
     inpaints: ClassVar = True
     denoiser: ClassVar = "unet"

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ..call_spec import Preview, SpecTable
+from ..control_params import with_control
 from ..family import Family
 from ..stage import EngineKind, Kind, Stage, StageGraph
 from .guider_params import with_guider
 from .params import (
+    NoiseParams,
     SampleParams,
     TextEncodeParams,
     VAEDecodeParams,
@@ -18,7 +20,7 @@ from .params import (
     with_overrides,
 )
 from .schedulers import Schedule, scheduler_names
-from .sizes import Sides
+from .sizes import AUTO_PX, Sides
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
@@ -52,7 +54,7 @@ class ModularFamily(Family):
         sounds: whether they have sound.
         transparent: whether its pictures, and those it is given, have an alpha channel.
         needs_prompt: whether an empty prompt is refused.
-        packed: whether its latents are a sequence that only the family itself understands.
+        packed: whether its latents are in a form that only the family itself understands.
         scale: pixels a latent stands for, on each side.
         negatives: whether an empty negative prompt counts: these models are guided by default.
         denoiser: the component that denoises.
@@ -60,7 +62,7 @@ class ModularFamily(Family):
 
     pipelines: ClassVar[Mapping[str, str]]
     text: ClassVar[type[TextEncodeParams]] = TextEncodeParams
-    sample: ClassVar[type[SampleParams]] = SampleParams
+    sample: ClassVar[type[NoiseParams]] = SampleParams
     decode: ClassVar[type[VAEDecodeParams]] = VAEDecodeParams
     text_engines: ClassVar[tuple[EngineKind, ...]] = ("diffusion",)
     max_tokens: ClassVar[Mapping[str, int]] = {}
@@ -115,8 +117,11 @@ class ModularFamily(Family):
         names = scheduler_names(scheduler or {}, schedule=self.schedule)
         sample = with_guider(with_choices(self.sample, "scheduler", names), self.guiders)
         sample = with_overrides(sample, overrides.get("sample", {}))
+        if self.controlnet is not None:
+            sample = with_control(sample)
         references: dict[str, Kind] = dict.fromkeys(REFERENCES[: min(self.references, 3)], "images")
         latent: dict[str, Kind] = {"latent": "latent"} if self.starts else {}
+        control: dict[str, Kind] = {} if self.controlnet is None else {"control": "images"}
         needed = {"images"} if self.needs_reference else set()
         stages = [
             Stage(
@@ -130,9 +135,9 @@ class ModularFamily(Family):
             Stage(
                 "sample",
                 sample,
-                inputs={"conditioning": "conditioning", **latent},
+                inputs={"conditioning": "conditioning", **latent, **control},
                 outputs={"latent": "latent"},
-                optional=frozenset(latent),
+                optional=frozenset({*latent, *control}),
             ),
             Stage(
                 "vae_decode",
@@ -159,9 +164,11 @@ class ModularFamily(Family):
         return {"video": "video", **sound} if self.films else {"images": "images"}
 
     def sides(self, checkpoint: Checkpoint) -> Sides | None:
-        """The sizes that a checkpoint makes; None: none can be asked for."""
+        """The sizes that a checkpoint makes; None: it is never left to choose one."""
         known = self.stages(checkpoint)["sample"].params.model_json_schema()["properties"]
-        return Sides.of(known["width"], self.reference_area) if "width" in known else None
+        width = known.get("width", {})
+        follows = width.get("minimum") == AUTO_PX
+        return Sides.of(width, self.reference_area) if follows else None
 
     def specs(self) -> SpecTable:
         """How its calls merge, beyond what `specs.SPECS` says of its modules' classes."""

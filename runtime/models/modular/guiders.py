@@ -89,11 +89,15 @@ _GUIDERS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 
-def make_own_guider(cls: Any, config: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
-    """A guider of the class that a block asks for, with its config but for the changes."""
-    return cls(
-        **{**config, **{name: value for name, value in changes.items() if value is not None}}
-    )
+def make_own_guider(spec: Any, changes: Mapping[str, Any]) -> Any:
+    """The guider that a block has of itself, but for those changes that are not None."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    return spec.type_hint(**{**spec.config, **given})
+
+
+def neutral_scale(config: Mapping[str, Any]) -> float:
+    """The guidance scale that changes nothing."""
+    return 0.0 if config.get("use_original_formulation") else 1.0
 
 
 _ONLY_BESIDE_CFG: Final = frozenset({"slg", "pag"})
@@ -113,7 +117,7 @@ def make_guider(spec: Mapping[str, Any] | None, *, guidance: float, enabled: boo
     if spec is None:
         return ClassifierFreeGuidance(guidance_scale=guidance, enabled=enabled)
     numbers = {name: value for name, value in spec.items() if name != "kind"}
-    neutral = 0.0 if spec["use_original_formulation"] else 1.0
+    neutral = neutral_scale(spec)
     if enabled and guidance == neutral and spec["kind"] in _ONLY_BESIDE_CFG:
         # diffusers would take the third prediction for the second one
         raise InvalidRequest(

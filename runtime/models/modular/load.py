@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
     from .family import ModularFamily
 
-_STAGES: Final = ("text_encoder", "image_encoder", "vae_encoder", "denoise", "decode")
+_STAGES: Final = (
+    "text_encoder",
+    "image_encoder",
+    "vae_encoder",
+    "controlnet_vae_encoder",
+    "denoise",
+    "decode",
+)
 
 _STILL: Final = {"AutoencoderKLQwenImage"}
 """Film VAEs that have a twin for single frames."""
@@ -38,7 +45,7 @@ _STILL: Final = {"AutoencoderKLQwenImage"}
 
 def load(family: ModularFamily, checkpoint: Checkpoint, *, dtype: str, device: str) -> LoadedModel:
     """A checkpoint of a modular family, ready to run; no weights are read yet."""
-    blocks = _stage_blocks(family.blocks(checkpoint.index))
+    blocks = stage_blocks(family.blocks(checkpoint.index))
     wanted = {spec.name for block in blocks.values() for spec in block.expected_components}
     found = _components(checkpoint, wanted, dtype=dtype)
     stills = {"vae": "still_vae"} if "still_vae" in found.modules else {}
@@ -124,6 +131,10 @@ def _components(checkpoint: Checkpoint, wanted: set[str], *, dtype: str) -> _Com
             found.schedulers[name] = load_scheduler(folder)
         else:
             found.parts[name] = _plain(folder, cls)
+    for source in checkpoint.controlnets.values():
+        cls = _class_of(source.name, ["diffusers", str(checkpoint.family.controlnet)])
+        found.classes[source.name] = cls
+        heavy[source.name] = pretrained(source, cls, dtype=dtype)
     found.modules = Modules(heavy)
     return found
 
@@ -161,7 +172,7 @@ def _in_full_precision(source: ComponentSource, cls: Any) -> Component:
     return Component((source.name,), source_bytes(source, "float32"), build)
 
 
-def _stage_blocks(name: str) -> dict[str, Any]:
+def stage_blocks(name: str) -> dict[str, Any]:
     """diffusers' blocks of that class, by stage."""
     import diffusers
 

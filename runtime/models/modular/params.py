@@ -19,22 +19,22 @@ MAX_SEED = 2**64 - 1
 _TEXT_LENGTH = 20_000
 
 
-def side(default: int, *, multiple: int = 16, maximum: int = 2048) -> Any:
+def side(default: int | None, *, multiple: int = 16, maximum: int = 2048) -> Any:
     """Width or height in pixels; a multiple, so that what is asked for is what is delivered."""
     return Field(default, ge=multiple, le=maximum, multiple_of=multiple, description="Pixels.")
 
 
-def steps(default: int) -> Any:
+def steps(default: int | None) -> Any:
     """Denoising steps."""
     return Field(default, ge=1, le=1000, description="Denoising steps.")
 
 
-def guidance(default: float, words: str = "Guidance scale; works above 1.") -> Any:
+def guidance(default: float | None, words: str = "Guidance scale; works above 1.") -> Any:
     """How strongly to follow the prompt."""
     return Field(default, ge=0.0, le=100.0, description=words)
 
 
-def frames(default: int, *, per_latent: int, maximum: int) -> Any:
+def frames(default: int | None, *, per_latent: int, maximum: int) -> Any:
     """Frames of a film: one, and then a multiple of what one latent frame stands for."""
     return Field(
         default,
@@ -54,6 +54,27 @@ def side_of_reference(*, multiple: int = 16, maximum: int = 2048) -> Any:
         multiple_of=multiple,
         description="Pixels. 0: as the first reference picture's.",
     )
+
+
+def one_film() -> Any:
+    """How many films a request is for."""
+    return Field(1, ge=1, le=1, description="Films: one a request.")
+
+
+def whole_latents(per_latent: int) -> Any:
+    """A validator of `frames` that refuses what is not delivered."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and (value - 1) % per_latent:
+            raise ValueError(f"frames are one more than a multiple of {per_latent}")
+        return value
+
+    return field_validator("frames")(check)
+
+
+def frames_per_second(default: float | None) -> Any:
+    """Frame rate of a film."""
+    return Field(default, gt=0.0, le=240.0, description="Frames per second of the film.")
 
 
 def text(words: str) -> Any:
@@ -85,20 +106,25 @@ class UnguidedTextParams(TextEncodeParams):
     )
 
 
-class SampleParams(StageParams):
-    """One picture, or several that differ in seed only."""
+class NoiseParams(StageParams):
+    """Everything that is drawn starts from noise."""
 
-    width: int = side(1024)
-    height: int = side(1024)
     count: int = Field(1, ge=1, le=64, description="Pictures; picture i uses seed + i.")
-    steps: int = steps(50)
-    guidance: float = guidance(4.0)
     scheduler: Literal["default"] = Field("default", description="Noise schedule.")
     denoise: float = Field(
         1.0, gt=0.0, le=1.0, description="Share of the schedule (with a latent)."
     )
     seed: int = Field(0, ge=0, le=MAX_SEED, description="Seed of the noise.")
     loras: LoRAList
+
+
+class SampleParams(NoiseParams):
+    """One picture, or several that differ in seed only."""
+
+    width: int = side(1024)
+    height: int = side(1024)
+    steps: int = steps(50)
+    guidance: float = guidance(4.0)
 
 
 class EditParams(SampleParams):
@@ -111,16 +137,9 @@ class EditParams(SampleParams):
 class FilmParams(SampleParams):
     """One film."""
 
-    count: int = Field(1, ge=1, le=1, description="Films: one a request.")
+    count: int = one_film()
     frames: int = frames(81, per_latent=4, maximum=257)
-
-    @field_validator("frames")
-    @classmethod
-    def _whole_latents(cls, value: int) -> int:
-        extra: Any = cls.model_fields["frames"].json_schema_extra
-        if (value - 1) % extra["step"]:
-            raise ValueError(f"frames are one more than a multiple of {extra['step']}")
-        return value
+    _whole_latents = whole_latents(4)
 
 
 class VAEEncodeParams(StageParams):
@@ -136,7 +155,7 @@ class VAEDecodeParams(StageParams):
 class FilmDecodeParams(VAEDecodeParams):
     """Latents to a film."""
 
-    fps: float = Field(16.0, gt=0.0, le=240.0, description="Frames per second of the film.")
+    fps: float = frames_per_second(16.0)
 
 
 def with_choices(params: type[Params], name: str, choices: Sequence[str]) -> type[Params]:

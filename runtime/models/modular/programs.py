@@ -13,11 +13,12 @@ import torch
 from PIL import Image, ImageOps
 
 from ...protocol.errors import InvalidRequest
+from ..controlnet import controlnet_module
 from ..latent_space import LatentSpace
 from ..program import Bundle, Program, StageContext, text_of
 from .blocks import StageBlocks
 from .family import REFERENCES
-from .guiders import make_guider, make_own_guider
+from .guiders import make_guider, make_own_guider, neutral_scale
 from .params import MAX_SEED
 from .schedulers import make_scheduler
 from .sizes import Sides
@@ -35,7 +36,7 @@ class Stages:
 
     Attributes:
         blocks: diffusers' blocks by name: `text_encoder`, `vae_encoder`, `denoise`, `decode`,
-            and perhaps `image_encoder`.
+            and perhaps `image_encoder` and `controlnet_vae_encoder`.
         modules: the module to use for each component; `strict_modules` in strict requests.
         schedulers: the checkpoint's own, by component name.
         space: how latents are normalised; None where they cannot leave the family.
@@ -46,7 +47,7 @@ class Stages:
         rate: samples per second of the sound that it makes.
         tokenizers: with the tokens of a prompt that each may make.
         references: pictures that a prompt may have.
-        sides: the sizes it makes; None: none can be asked for.
+        sides: the sizes it makes; None: it is never left to choose one.
     """
 
     blocks: Mapping[str, StageBlocks]
@@ -111,15 +112,19 @@ class Stages:
         denoise = self.blocks["denoise"]
         params = self._sized(params, inputs)
         conditioning = from_bundle(inputs["conditioning"], denoise.takes)
-        guided = params["guidance"] > 1 and any(n.startswith("negative") for n in conditioning)
-        conditioning |= self._encoded_references(context, params, inputs["conditioning"])
+        guided = any(name.startswith("negative") for name in conditioning)
         pictures, of_each = params["count"], params["count"]
+        generator = _generators(params["seed"], pictures)
+        references = inputs["conditioning"]
+        conditioning |= self._encoded_references(context, params, references, generator)
+        conditioning |= self._steered(context, params, inputs)
         if "latent" in inputs:
             start = self._start(inputs["latent"], params)
             pictures, of_each = len(start["image_latents"]) * of_each, 1
             conditioning |= {n: _each(v, params["count"]) for n, v in start.items()}
             conditioning = {n: _repeated(v, pictures) for n, v in conditioning.items()}
             conditioning["strength"] = params["denoise"]
+            generator = _generators(params["seed"], pictures)
         state = self._run(
             "denoise",
             context,
@@ -127,11 +132,11 @@ class Stages:
             guided=guided,
             **conditioning,
             **_size(params),
-            num_inference_steps=params["steps"],
+            num_inference_steps=params.get("steps"),
             num_images_per_prompt=of_each,
             num_videos_per_prompt=of_each,
-            guidance_scale=params["guidance"],
-            generator=_generators(params["seed"], pictures),
+            guidance_scale=params.get("guidance"),
+            generator=generator,
         )
         return {"latent": self._latent(state, self.blocks["decode"].takes | _FACTS)}
 
@@ -157,7 +162,7 @@ class Stages:
             generator=_generators(params["seed"], len(pictures)),
         )
         self._check_kept(state["image_latents"], width, height)
-        taken = self.blocks["denoise"].takes - {"image_latents"}
+        taken = self.blocks["denoise"].takes - {"image_latents", "generator"}
         return {"latent": self._latent({**state, "latents": state["image_latents"]}, taken)}
 
     def vae_decode(
@@ -189,25 +194,39 @@ class Stages:
         for part in blocks.wants & self.schedulers.keys():
             own[part] = make_scheduler(self.schedulers[part], params.get("scheduler", "default"))
         for part, spec in blocks.guiders.items():
-            if part in self.guidance:
-                changes = {n: params[given] for n, given in self.guidance[part].items()}
-                own[part] = make_own_guider(spec.type_hint, spec.config, changes)
-            else:
-                own[part] = make_guider(
-                    params.get("guider"), guidance=params.get("guidance", 1.0), enabled=guided
-                )
+            own[part] = self._guider(part, spec, params, guided=guided)
         modules = self.strict_modules if context.strict else self.modules
+        if control := params.get("control"):
+            modules = {**modules, "controlnet": controlnet_module(control["name"])}
         return blocks.run(context, modules, own, **{**params, **given})
 
+    def _guider(self, part: str, spec: Any, params: Mapping[str, Any], *, guided: bool) -> Any:
+        """The guider that was asked for, or else the one that the block has of itself."""
+        if part in self.guidance:
+            changes = {name: params[given] for name, given in self.guidance[part].items()}
+            return make_own_guider(spec, changes)
+        if params.get("guider") is not None:
+            scale = params["guidance"]
+            return make_guider(params["guider"], guidance=scale, enabled=guided and scale > 1)
+        scale = params.get("guidance")
+        enabled = guided and spec.config.get("enabled", True)
+        if scale is not None:
+            enabled = guided and scale > neutral_scale(spec.config)
+        return make_own_guider(spec, {"guidance_scale": scale, "enabled": enabled})
+
     def _encoded_references(
-        self, context: StageContext, params: Mapping[str, Any], conditioning: Bundle
+        self,
+        context: StageContext,
+        params: Mapping[str, Any],
+        conditioning: Bundle,
+        generator: Any,
     ) -> dict[str, Any]:
         """What the denoise block wants of the reference pictures, at the size asked for."""
         tensors = from_bundle(conditioning, {_REFERENCE}).get(_REFERENCE, [])
         if not tensors:
             return {}
         pictures = [self._picture(tensor) for tensor in tensors]
-        if self.fits_references:
+        if self.fits_references and params.get("width") and params.get("height"):
             wide, high = params["width"], params["height"]
             pictures = [ImageOps.fit(picture, (wide, high)) for picture in pictures]
         found: dict[str, Any] = {}
@@ -219,10 +238,36 @@ class Stages:
                     params,
                     image=pictures[0] if len(pictures) == 1 else pictures,
                     **_size(params),
-                    generator=_generators(params["seed"], 1),
+                    generator=generator[0] if isinstance(generator, list) else generator,
                 )
                 gives = self.blocks[name].gives & self.blocks["denoise"].takes
                 found |= {n: state[n] for n in gives if state.get(n) is not None}
+        return found
+
+    def _steered(
+        self, context: StageContext, params: Mapping[str, Any], inputs: Mapping[str, Bundle]
+    ) -> dict[str, Any]:
+        """What the denoise block wants of the picture that a ControlNet goes by."""
+        control = params.get("control")
+        _check_control(control is not None, "control" in inputs)
+        if control is None:
+            return {}
+        pictures = inputs["control"].tensors["images"]
+        self._check_channels("control", pictures, "sample")
+        _check_control_size(pictures, params)
+        found = {
+            "control_image": pictures.movedim(-1, 1),
+            "controlnet_conditioning_scale": control["strength"],
+            "control_guidance_start": control["start"],
+            "control_guidance_end": control["end"],
+        }
+        encoder = self.blocks.get("controlnet_vae_encoder")
+        if encoder is not None:
+            # the seed of no picture, so that each of several is what its own seed gives alone
+            generator = _generators(0, 1)
+            given = {**found, **_size(params), "generator": generator}
+            state = self._run("controlnet_vae_encoder", context, params, **given)
+            found |= {name: state[name] for name in encoder.gives}
         return found
 
     def _latent(self, state: Mapping[str, Any], carried: frozenset[str]) -> Bundle:
@@ -320,7 +365,7 @@ class Stages:
 
     def _check_length(self, field: str, text: str) -> None:
         for tokenizer, most in self.tokenizers:
-            tokens = len(tokenizer(text).input_ids)
+            tokens = len(tokenizer(text=[text]).input_ids[0])
             if tokens > most:
                 raise InvalidRequest(
                     f"{field} has {tokens} tokens; this model reads at most {most}. "
@@ -406,6 +451,32 @@ def _mask(inputs: Mapping[str, Bundle], rows: int, height: int, width: int) -> t
             stage="vae_encode",
         )
     return mask.expand(rows, -1, -1, -1)
+
+
+def _check_control(named: bool, pictured: bool) -> None:
+    if named != pictured:
+        raise InvalidRequest(
+            "A ControlNet needs both: the parameter control, which names it, and the input "
+            "control, the picture that it goes by.",
+            field="control",
+            allowed="both or neither",
+            stage="sample",
+        )
+
+
+def _check_control_size(pictures: torch.Tensor, params: Mapping[str, Any]) -> None:
+    """Refuse what diffusers would stretch: the size is then not what the picture shows."""
+    rows, height, width = pictures.shape[:3]
+    asked = (params["width"], params["height"])
+    if (rows, width, height) != (1, *asked):
+        raise InvalidRequest(
+            f"control is of {rows} x {width}x{height} px; it must be one picture of "
+            f"{asked[0]}x{asked[1]} px, the size that is asked for.",
+            field="control",
+            value=f"{rows} x {width}x{height}",
+            allowed=f"1 x {asked[0]}x{asked[1]}",
+            stage="sample",
+        )
 
 
 def _each(value: Any, count: int) -> Any:

@@ -4,8 +4,8 @@ Each is a function of a folder and a seed.
 """
 
 from .flux import flux, flux2, flux2_klein, flux2_klein_base, flux_kontext
-from .ltx import ltx2
-from .pictures import sd3, sdxl, z_image
+from .ltx import ltx, ltx2, ltx_i2v
+from .pictures import ernie_image, sd3, sdxl, sdxl_controlnet, z_image
 from .qwen import (
     qwen_image,
     qwen_image_controlnet,
@@ -31,11 +31,15 @@ CHECKPOINTS = {
         z_image,
         sd3,
         sdxl,
+        sdxl_controlnet,
         wan,
         wan22,
         wan_i2v,
         wan22_i2v,
         ltx2,
+        ltx,
+        ltx_i2v,
+        ernie_image,
     )
 }
 """By family name."""

@@ -1,12 +1,16 @@
-"""The checkpoint of LTX-2: films with sound."""
+"""Checkpoints of the LTX film families; those of LTX-2 have sound."""
 
 import torch
 from diffusers import (
     AutoencoderKLLTX2Audio,
     AutoencoderKLLTX2Video,
+    AutoencoderKLLTXVideo,
     FlowMatchEulerDiscreteScheduler,
     LTX2Pipeline,
     LTX2VideoTransformer3DModel,
+    LTXImageToVideoPipeline,
+    LTXPipeline,
+    LTXVideoTransformer3DModel,
 )
 from diffusers.pipelines.ltx2 import LTX2TextConnectors, LTX2Vocoder
 
@@ -32,6 +36,16 @@ SCHEDULER = {
 }
 
 
+def ltx(folder, seed=0):
+    """Text to film; decoding draws noise and is told how much (0.9.1 and later)."""
+    LTXPipeline(**_old_components(seed)).save_pretrained(folder)
+
+
+def ltx_i2v(folder, seed=0):
+    """First picture to film."""
+    LTXImageToVideoPipeline(**_old_components(seed)).save_pretrained(folder)
+
+
 def ltx2(folder, seed=0):
     """Text to film with sound; a film is 32x and 8x in time compressed."""
     tokenizer = tokens.gemma()
@@ -45,6 +59,40 @@ def ltx2(folder, seed=0):
         transformer=denoiser(_transformer(), seed + 4),
         vocoder=effective(_vocoder(), seed + 5),
     ).save_pretrained(folder)
+
+
+def _old_components(seed):
+    tokenizer = tokens.t5()
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "vae": _normalised(_old_film_vae(), seed),
+        "text_encoder": encoders.t5(tokenizer, seed + 1),
+        "tokenizer": tokenizer,
+        "transformer": denoiser(_old_transformer(), seed + 2),
+    }
+
+
+def _old_film_vae():
+    return AutoencoderKLLTXVideo(
+        latent_channels=LATENT,
+        block_out_channels=(8, 8, 8, 8),
+        decoder_block_out_channels=(8, 8, 8, 8),
+        layers_per_block=(1,) * 5,
+        decoder_layers_per_block=(1,) * 5,
+        timestep_conditioning=True,
+    )
+
+
+def _old_transformer():
+    return LTXVideoTransformer3DModel(
+        in_channels=LATENT,
+        out_channels=LATENT,
+        num_attention_heads=2,
+        attention_head_dim=16,
+        cross_attention_dim=32,
+        num_layers=2,
+        caption_channels=encoders.WIDTH,
+    )
 
 
 def _film_vae():

@@ -1,6 +1,9 @@
-"""Checkpoints of further picture families: Z-Image, SD3 and SDXL."""
+"""Checkpoints of further picture families: Z-Image, SD3, SDXL and ERNIE-Image."""
 
 from diffusers import (
+    ControlNetModel,
+    ErnieImagePipeline,
+    ErnieImageTransformer2DModel,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     SD3Transformer2DModel,
@@ -68,6 +71,14 @@ def sd3(folder, seed=0):
     ).save_pretrained(folder)
 
 
+def sdxl_controlnet(folder, seed=0):
+    """`sdxl` with a ControlNet in the folder `controlnet` beside its components."""
+    sdxl(folder, seed)
+    unet = UNet2DConditionModel.from_pretrained(folder / "unet")
+    controlnet = ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(8, 8, 8, 8))
+    denoiser(controlnet, seed + 10).save_pretrained(folder / "controlnet")
+
+
 def sdxl(folder, seed=0):
     """Stable Diffusion XL: a UNet that is told sizes and crops."""
     clip = tokens.clip()
@@ -103,4 +114,24 @@ def sdxl(folder, seed=0):
         tokenizer_2=tokens.clip(),
         unet=denoiser(unet, seed + 3),
         add_watermarker=False,
+    ).save_pretrained(folder)
+
+
+def ernie_image(folder, seed=0):
+    """ERNIE-Image: prompts of any length side by side, and Flux 2's VAE."""
+    tokenizer = tokens.qwen(special=["[IMG]"])
+    transformer = ErnieImageTransformer2DModel(
+        hidden_size=48,
+        num_attention_heads=2,
+        num_layers=2,
+        ffn_hidden_size=48,
+        text_in_dim=encoders.WIDTH,
+        rope_axes_dim=(8, 8, 8),
+    )
+    ErnieImagePipeline(
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=vaes.flux2(seed),
+        text_encoder=encoders.mistral3(tokenizer, seed + 1, layers=2).model,
+        tokenizer=tokenizer,
+        transformer=denoiser(transformer, seed + 2),
     ).save_pretrained(folder)

@@ -31,5 +31,5 @@ def test_works_take_turns() -> None:
 
 
 def test_an_unknown_bench_names_those_there_are() -> None:
-    with pytest.raises(ValueError, match="engine, mixed, policy, queue"):
+    with pytest.raises(ValueError, match="engine, families, memory, mixed, policy, queue"):
         run("speed")

@@ -111,7 +111,7 @@ def entry(tmp_path):
 
 def pinned(entry, loras, stage="sample"):
     graph = entry.graph[stage]
-    return entry.with_loras(graph, graph.check_params({"loras": loras}))["loras"]
+    return entry.pinned(graph, graph.check_params({"loras": loras}))["loras"]
 
 
 def test_a_job_is_pinned_to_the_content_of_its_adapters(entry, tmp_path):

@@ -86,4 +86,4 @@ def test_the_demo_describes_itself() -> None:
     info = ModelEntry("demo", "demo").info()
     width = info.stages["sample"].params["properties"]["width"]
     assert (width["default"], width["maximum"]) == (64, 128)
-    assert info.stages["sample"].optional == ("latent",)
+    assert info.stages["sample"].optional == ("control", "latent")

@@ -1,10 +1,11 @@
 """Qwen-Image's text encode on vLLM equals the same stage on transformers' module."""
 
+import json
+
 import pytest
 import torch
 
 from omnistage.runtime.models.catalogue import ModelEntry
-from omnistage.runtime.models.qwen_image_text import TextEncode
 from omnistage.runtime.models.wire import to_bundle
 from omnistage.runtime.protocol.frames import Frame
 from omnistage.tests.fakes import tiny_models
@@ -23,10 +24,18 @@ def encoder(checkpoints, tmp_path_factory):
     image = tmp_path_factory.mktemp("qwen_image")
     for part in ("transformer", "vae", "scheduler"):
         (image / part).mkdir()
-    (image / "model_index.json").write_text('{"_class_name": "QwenImagePipeline"}')
+    index = {
+        "_class_name": "QwenImagePipeline",
+        "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
+        "tokenizer": ["transformers", "AutoTokenizer"],
+    }
+    (image / "model_index.json").write_text(json.dumps(index))
     for part in ("text_encoder", "tokenizer"):
         (image / part).symlink_to(folder)
-    return Engine(ModelEntry("tiny", str(image), engine="ar"), "text_encode"), folder, model
+    entry = ModelEntry("tiny", str(image), engine="ar")
+    checkpoint = entry.checkpoint
+    program = checkpoint.family.load(checkpoint, dtype="float32", device="cpu").programs
+    return Engine(entry, "text_encode"), program["text_encode"], model
 
 
 class Context:
@@ -40,23 +49,20 @@ class Context:
 
 
 @torch.inference_mode()
-def reference(folder, model, **params):
-    from transformers import AutoTokenizer
-
-    encode = TextEncode(AutoTokenizer.from_pretrained(folder))
+def reference(encode, model, **params):
     return encode(Context(model), {"negative_prompt": "", **params}, {})["conditioning"].tensors
 
 
 @pytest.mark.parametrize("negative", ["", "blurry and ugly"])
 def test_embeddings_and_masks_are_the_modules(encoder, negative):
-    engine, folder, model = encoder
+    engine, encode, model = encoder
     for i, prompt in enumerate(PROMPTS):
         engine.submit(str(i), prompt=prompt, negative_prompt=negative)
     ends = engine.run()
     for i, prompt in enumerate(PROMPTS):
         assert ends[str(i)].kind == "done", ends[str(i)].error
         mine = to_bundle(ends[str(i)].outputs["conditioning"], torch.device("cpu")).tensors
-        expected = reference(folder, model, prompt=prompt, negative_prompt=negative)
+        expected = reference(encode, model, prompt=prompt, negative_prompt=negative)
         assert mine.keys() == expected.keys()
         for name, tensor in expected.items():
             if tensor is None:
@@ -65,8 +71,8 @@ def test_embeddings_and_masks_are_the_modules(encoder, negative):
 
 
 def test_linked_text_is_encoded(encoder):
-    engine, folder, model = encoder
+    engine, encode, model = encoder
     end = engine.alone("a", {"prompt": Frame({"kind": "text", "text": "star"})})
     mine = to_bundle(end.outputs["conditioning"], torch.device("cpu")).tensors["prompt_embeds"]
-    expected = reference(folder, model, prompt="star")["prompt_embeds"]
+    expected = reference(encode, model, prompt="star")["prompt_embeds"]
     assert (mine - expected).abs().max() <= 1e-5 * expected.abs().max()

@@ -27,11 +27,15 @@ CALLS = {
     "wan22": SIZE | {"num_frames": FRAMES},
     "wan_i2v": SIZE | {"num_frames": FRAMES, "image": PICTURE},
     "wan22_i2v": SIZE | {"num_frames": FRAMES, "image": PICTURE},
+    "ltx": {"width": 96, "height": 64, "num_frames": 9},
+    "ltx_i2v": {"width": 96, "height": 64, "num_frames": 9, "image": PICTURE},
     "ltx2": {"width": 96, "height": 64, "num_frames": 9, "spatio_temporal_guidance_blocks": [1]},
 }
 """What a family is asked for beside prompt, seed and steps."""
 SHAPES = {
     "qwen_image_layered": (2, HEIGHT, WIDTH, 4),
+    "ltx": (9, 64, 96, 3),
+    "ltx_i2v": (9, 64, 96, 3),
     "ltx2": (9, 64, 96, 3),
     **dict.fromkeys(("wan", "wan22", "wan_i2v", "wan22_i2v"), (FRAMES, HEIGHT, WIDTH, 3)),
 }

@@ -1,0 +1,58 @@
+"""The models that example workflows name, tiny and of random weights, and what else they load."""
+
+from diffusers import QwenImageTransformer2DModel
+from PIL import Image
+
+from omnistage.runtime.config import Config
+
+from .lora_files import lora_weights, save
+from .tiny_diffusion import CHECKPOINTS
+
+FAMILIES = {
+    "wan": "wan",
+    "wan-image": "wan_i2v",
+    "flux2-klein": "flux2_klein",
+    "qwen-image": "qwen_image",
+}
+"""By a model's name in the workflows, the checkpoint that stands for it."""
+
+ADAPTED = "qwen-image"
+LORAS = ("style", "subject")
+
+PICTURE = {"width": 96, "height": 64, "steps": 4}
+FILM = {**PICTURE, "frames": 9}
+SMALL = {"text_to_video": FILM, "image_to_video": FILM, "reference_edit": PICTURE, "lora": PICTURE}
+"""By the name of a workflow of these models, what to ask of DiT Sample on a CPU."""
+
+EXAMPLE = "example.png"
+"""The picture in every ComfyUI's folder of inputs."""
+
+
+def settings(folder):
+    """Write all checkpoints and adapters below a folder; returns `--set`'s words for them."""
+    for name, family in FAMILIES.items():
+        CHECKPOINTS[family](folder / name)
+    transformer = QwenImageTransformer2DModel.from_pretrained(folder / ADAPTED / "transformer")
+    for seed, name in enumerate(LORAS):
+        save(folder / ADAPTED / "loras", name, lora_weights(transformer, seed=seed, size=0.3))
+    return [f"models.{name}.source={folder / name}" for name in FAMILIES]
+
+
+def settings_of_own_models():
+    """`--set`'s words for the models that come along: those that are set replace them."""
+    return list(_words(Config().model_dump(include={"models"})["models"], "models."))
+
+
+def _words(tree, prefix):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _words(value, f"{prefix}{name}.")
+        elif value not in (None, []):
+            yield f"{prefix}{name}={value}"
+
+
+def save_picture(folder, name=EXAMPLE, colour="orange", ground="steelblue"):
+    """Put a picture of two colours into ComfyUI's folder of inputs."""
+    picture = Image.new("RGB", (96, 64), ground)
+    picture.paste(colour, (24, 16, 72, 48))
+    picture.save(folder / name)
