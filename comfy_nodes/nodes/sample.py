@@ -134,10 +134,11 @@ def _side(name: str, word: str) -> io.Int.Input:
 
 
 def _describe(params: Mapping[str, Any]) -> str:
-    """What was used, defaults filled in."""
-    size = f"{params['width']} x {params['height']} px"
-    words = [size, *(f"{params[n]} {n}" for n in ("frames", "steps") if n in params)]
-    words += [f"{n} {params[n]}" for n in ("guidance", "scheduler") if n in params]
+    """What was used, defaults filled in; a size that follows a picture is not known here."""
+    sides = [params.get(name) for name in ("width", "height")]
+    words = [f"{sides[0]} x {sides[1]} px"] if all(sides) else []
+    words += [f"{params[n]} {n}" for n in ("frames", "steps") if params.get(n) is not None]
+    words += [f"{n} {params[n]}" for n in ("guidance", "scheduler") if params.get(n) is not None]
     if guider := params.get("guider"):
         words.append(f"{guider['kind']} guidance")
     return ", ".join(words)

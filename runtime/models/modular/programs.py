@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from PIL import Image, ImageOps
+from torch.nn import functional
 
 from ...protocol.errors import InvalidRequest
 from ..controlnet import controlnet_module
@@ -25,6 +26,11 @@ from .sizes import Sides
 from .state import from_bundle, to_bundle
 
 _REFERENCE: Final = "reference"
+
+_MASK: Final = "processed_mask_image"
+
+_ANEW: Final = 0.5
+"""From here on a mask says "draw anew", as in diffusers."""
 
 _FACTS: Final = frozenset({"frame_rate"})
 """What decoding does not take but results have."""
@@ -339,7 +345,25 @@ class Stages:
                 stage="sample",
             )
         beside = from_bundle(latent, self.blocks["denoise"].takes - _size(params).keys())
+        if latent.facts.get("space") == "vae" and "mask" in latent.tensors:
+            beside |= self._mask_of(latent, asked)
         return beside | {"image_latents": latents}
+
+    def _mask_of(self, latent: Bundle, size: tuple[int, int]) -> dict[str, Any]:
+        """The mask `[B, 1, H, W]` of latents from elsewhere, at the pictures' size.
+
+        Raises:
+            InvalidRequest: sampling takes none, or also wants what only VAE Encode makes of it.
+        """
+        if _MASK not in self.blocks["denoise"].takes:
+            raise InvalidRequest(
+                "This model takes no mask that comes with a latent; if it can inpaint, give the "
+                "mask to VAE Encode.",
+                field="latent",
+                stage="sample",
+            )
+        mask = functional.interpolate(latent.tensors["mask"].float(), size=size[::-1])
+        return {_MASK: (mask >= _ANEW).float()}
 
     def _sound(self, state: Mapping[str, Any]) -> dict[str, Bundle]:
         """The sound of a state `[B, C, T]`, where the model makes one."""

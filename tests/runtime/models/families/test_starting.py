@@ -152,3 +152,42 @@ def test_a_picture_that_the_model_would_scale_is_refused(sessions: Any) -> None:
     with pytest.raises(InvalidRequest, match="1024x1024") as caught:
         sessions("qwen_image_edit").stage("vae_encode", inputs)
     assert caught.value.field == "images"
+
+
+def from_elsewhere(latent: Frame, mask: np.ndarray[Any, Any]) -> Frame:
+    """A latent as ComfyUI has it: in the VAE's own space, with a mask of its own size."""
+    mean, std = (
+        np.array(latent.header[name], np.float32).reshape(1, -1, 1, 1, 1)
+        for name in ("mean", "std")
+    )
+    samples = latent.tensors["samples"].array
+    if samples.ndim == 4:
+        samples = samples[:, :, None]
+    tensors = {"samples": Tensor.of(samples * std + mean), "mask": Tensor.of(mask)}
+    return Frame({"kind": "latent", "space": "vae"}, tensors)
+
+
+def test_a_mask_that_comes_with_a_latent_is_kept_to(sessions: Any) -> None:
+    session = sessions("qwen_image")
+    source = pictures(1, 64, 64)
+    conditioning = session.stage("text_encode", {}, prompt="a star", negative_prompt=" ")
+    encoded = session.stage("vae_encode", {"images": source})["latent"]
+    small = np.zeros((1, 1, 8, 8), np.float32)
+    small[..., 4:] = 1
+    given = {**conditioning, "latent": from_elsewhere(encoded, small)}
+    changed = session.stage("sample", given, width=64, height=64, steps=4, denoise=0.8)
+    before = encoded.tensors["samples"].array
+    after = changed["latent"].tensors["samples"].array
+    assert np.abs(after - before)[..., :4].max() <= 1e-5
+    assert np.abs(after - before)[..., 4:].max() > 1e-2
+
+
+@pytest.mark.parametrize("family", ["flux", "sdxl"])
+def test_a_mask_that_cannot_be_kept_to_is_refused(sessions: Any, family: str) -> None:
+    session = sessions(family)
+    conditioning = session.stage("text_encode", {}, prompt="a star")
+    encoded = session.stage("vae_encode", {"images": pictures(1, 64, 64)})["latent"]
+    given = {**conditioning, "latent": from_elsewhere(encoded, np.ones((1, 1, 8, 8), np.float32))}
+    with pytest.raises(InvalidRequest, match="takes no mask") as caught:
+        session.stage("sample", given, width=64, height=64, steps=2)
+    assert caught.value.field == "latent"
