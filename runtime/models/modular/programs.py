@@ -18,9 +18,20 @@ from ..controlnet import controlnet_module
 from ..latent_space import LatentSpace
 from ..program import Bundle, Program, StageContext, text_of
 from .blocks import StageBlocks
+from .checks import (
+    check_channels,
+    check_control,
+    check_control_size,
+    check_kept,
+    check_latent_size,
+    check_length,
+    check_prompt,
+    check_references,
+    check_sides,
+)
 from .family import REFERENCES
+from .generators import generators, last_state, noise_source
 from .guiders import make_guider, make_own_guider, neutral_scale
-from .params import MAX_SEED
 from .schedulers import make_scheduler
 from .sizes import Sides
 from .state import from_bundle, to_bundle
@@ -89,9 +100,11 @@ class Stages:
         """Prompts to embeddings; reference pictures travel with them, as they came."""
         prompt = text_of("prompt", params, inputs)
         negative = text_of("negative_prompt", params, inputs)
-        self._check_prompt(prompt)
-        self._check_length("prompt", prompt)
-        self._check_length("negative_prompt", negative)
+        if self.needs_prompt:
+            check_prompt(prompt)
+        for tokenizer, most in self.tokenizers:
+            check_length("prompt", prompt, tokenizer, most)
+            check_length("negative_prompt", negative, tokenizer, most)
         guided = self.negatives or bool(negative)
         references = self._references(inputs)
         state = self._run(
@@ -120,7 +133,7 @@ class Stages:
         conditioning = from_bundle(inputs["conditioning"], denoise.takes)
         guided = any(name.startswith("negative") for name in conditioning)
         pictures, of_each = params["count"], params["count"]
-        generator = _generators(params["seed"], pictures)
+        generator = generators(params["seed"], pictures)
         references = inputs["conditioning"]
         conditioning |= self._encoded_references(context, params, references, generator)
         conditioning |= self._steered(context, params, inputs)
@@ -130,7 +143,7 @@ class Stages:
             conditioning |= {n: _each(v, params["count"]) for n, v in start.items()}
             conditioning = {n: _repeated(v, pictures) for n, v in conditioning.items()}
             conditioning["strength"] = params["denoise"]
-            generator = _generators(params["seed"], pictures)
+            generator = generators(params["seed"], pictures)
         state = self._run(
             "denoise",
             context,
@@ -151,9 +164,9 @@ class Stages:
     ) -> dict[str, Bundle]:
         """Pictures `[B, H, W, 3]` in 0..1, and perhaps a mask of what to draw anew, to latents."""
         pictures = inputs["images"].tensors["images"]
-        self._check_channels("images", pictures, "vae_encode")
+        check_channels("images", pictures, "vae_encode", transparent=self.transparent)
         height, width = pictures.shape[1:3]
-        self._check_sides(width, height)
+        check_sides(width, height, 2 * self.scale)
         pixels: Any = pictures.movedim(-1, 1)
         if "height" not in self.blocks["vae_encoder"].takes:  # they ask the picture
             pixels = [self._picture(_bytes(picture)) for picture in pictures]
@@ -165,9 +178,9 @@ class Stages:
             mask_image=_mask(inputs, len(pictures), height, width),
             height=height,
             width=width,
-            generator=_generators(params["seed"], len(pictures)),
+            generator=generators(params["seed"], len(pictures)),
         )
-        self._check_kept(state["image_latents"], width, height)
+        check_kept(self._pixels_of(state["image_latents"]), (width, height))
         taken = self.blocks["denoise"].takes - {"image_latents", "generator"}
         return {"latent": self._latent({**state, "latents": state["image_latents"]}, taken)}
 
@@ -178,7 +191,7 @@ class Stages:
         decode = self.blocks["decode"]
         latent = inputs["latent"]
         given = from_bundle(latent, decode.takes) | {"latents": self._latents(latent)}
-        given |= {"output_type": "pt", "generator": _noise_source(latent)}
+        given |= {"output_type": "pt", "generator": noise_source(latent)}
         state = self._run("decode", context, params, **given)
         if state.get("videos") is not None:
             fps = params.get("fps") or from_bundle(latent, _FACTS)["frame_rate"]
@@ -255,12 +268,12 @@ class Stages:
     ) -> dict[str, Any]:
         """What the denoise block wants of the picture that a ControlNet goes by."""
         control = params.get("control")
-        _check_control(control is not None, "control" in inputs)
+        check_control(control is not None, "control" in inputs)
         if control is None:
             return {}
         pictures = inputs["control"].tensors["images"]
-        self._check_channels("control", pictures, "sample")
-        _check_control_size(pictures, params)
+        check_channels("control", pictures, "sample", transparent=self.transparent)
+        check_control_size(pictures, params)
         found = {
             "control_image": pictures.movedim(-1, 1),
             "controlnet_conditioning_scale": control["strength"],
@@ -270,7 +283,7 @@ class Stages:
         encoder = self.blocks.get("controlnet_vae_encoder")
         if encoder is not None:
             # the seed of no picture, so that each of several is what its own seed gives alone
-            generator = _generators(0, 1)
+            generator = generators(0, 1)
             given = {**found, **_size(params), "generator": generator}
             state = self._run("controlnet_vae_encoder", context, params, **given)
             found |= {name: state[name] for name in encoder.gives}
@@ -281,7 +294,7 @@ class Stages:
         names = (carried & state.keys()) - {"latents", "generator", "output_type", "image"}
         values = {n: state[n] for n in names if not isinstance(state[n], torch.Generator)}
         if "generator" in carried:  # decoding goes on where sampling stopped
-            values["generator_state"] = _last_state(state.get("generator"))
+            values["generator_state"] = last_state(state.get("generator"))
         bundle = to_bundle(values, "latent")
         space = self.space.facts() if self.space is not None else {}
         return Bundle({**bundle.tensors, "samples": state["latents"]}, {**bundle.facts, **space})
@@ -301,16 +314,9 @@ class Stages:
         for name in REFERENCES:
             if name in inputs:
                 pictures = inputs[name].tensors["images"]
-                self._check_channels(name, pictures, "text_encode")
+                check_channels(name, pictures, "text_encode", transparent=self.transparent)
                 found += [_bytes(picture) for picture in pictures]
-        if len(found) > self.references:
-            raise InvalidRequest(
-                f"{len(found)} reference pictures; this model takes at most {self.references}.",
-                field="images",
-                value=len(found),
-                allowed=f"at most {self.references}",
-                stage="text_encode",
-            )
+        check_references(len(found), self.references)
         return found
 
     def _sized(self, params: Mapping[str, Any], inputs: Mapping[str, Bundle]) -> Mapping[str, Any]:
@@ -335,15 +341,7 @@ class Stages:
         latents = self._latents(latent)
         have = self._pixels_of(latents)
         asked = (params["width"], params["height"])
-        if have != asked:
-            raise InvalidRequest(
-                f"The latent is for {have[0]}x{have[1]} px, "
-                f"but {asked[0]}x{asked[1]} px were asked for.",
-                field="latent",
-                value=f"{have[0]}x{have[1]}",
-                allowed=f"{asked[0]}x{asked[1]}",
-                stage="sample",
-            )
+        check_latent_size(have, asked)
         beside = from_bundle(latent, self.blocks["denoise"].takes - _size(params).keys())
         if latent.facts.get("space") == "vae" and "mask" in latent.tensors:
             beside |= self._mask_of(latent, asked)
@@ -376,67 +374,6 @@ class Stages:
     def _picture(self, pixels: torch.Tensor) -> Image.Image:
         picture = Image.fromarray(pixels.cpu().numpy())
         return picture.convert("RGBA" if self.transparent else "RGB")
-
-    def _check_prompt(self, prompt: str) -> None:
-        if self.needs_prompt and not prompt.strip():
-            raise InvalidRequest(
-                "This model needs a prompt: say what the picture shows.",
-                field="prompt",
-                value=prompt,
-                allowed="some words",
-                stage="text_encode",
-            )
-
-    def _check_length(self, field: str, text: str) -> None:
-        for tokenizer, most in self.tokenizers:
-            tokens = len(tokenizer(text=[text]).input_ids[0])
-            if tokens > most:
-                raise InvalidRequest(
-                    f"{field} has {tokens} tokens; this model reads at most {most}. "
-                    "Shorten it: nothing is cut in silence.",
-                    field=field,
-                    value=tokens,
-                    allowed=f"at most {most} tokens",
-                    stage="text_encode",
-                )
-
-    def _check_channels(self, name: str, pictures: torch.Tensor, stage: str) -> None:
-        """Refuse grey and, mostly, transparent pictures: what is behind them is not ours to say."""
-        channels = pictures.shape[-1]
-        allowed = (3, 4) if self.transparent else (3,)
-        if channels not in allowed:
-            raise InvalidRequest(
-                f"{name} has {channels} channels, and this model takes red, green and blue. "
-                "Lay a transparent picture over a colour, or give a grey one three channels.",
-                field=name,
-                value=channels,
-                allowed=" or ".join(map(str, allowed)),
-                stage=stage,
-            )
-
-    def _check_kept(self, latents: torch.Tensor, width: int, height: int) -> None:
-        have = self._pixels_of(latents)
-        if have != (width, height):
-            raise InvalidRequest(
-                f"This model works on a picture of {width}x{height} px at {have[0]}x{have[1]} px. "
-                "Scale it first, and its mask with it.",
-                field="images",
-                value=f"{width}x{height}",
-                allowed=f"{have[0]}x{have[1]}",
-                stage="vae_encode",
-            )
-
-    def _check_sides(self, width: int, height: int) -> None:
-        multiple = 2 * self.scale
-        if width % multiple or height % multiple:
-            raise InvalidRequest(
-                f"A picture of {width}x{height} px cannot be encoded: both sides must be "
-                f"multiples of {multiple}. Scale or crop it first; nothing is cut in silence.",
-                field="images",
-                value=f"{width}x{height}",
-                allowed=f"multiples of {multiple}",
-                stage="vae_encode",
-            )
 
 
 def _size(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -477,32 +414,6 @@ def _mask(inputs: Mapping[str, Bundle], rows: int, height: int, width: int) -> t
     return mask.expand(rows, -1, -1, -1)
 
 
-def _check_control(named: bool, pictured: bool) -> None:
-    if named != pictured:
-        raise InvalidRequest(
-            "A ControlNet needs both: the parameter control, which names it, and the input "
-            "control, the picture that it goes by.",
-            field="control",
-            allowed="both or neither",
-            stage="sample",
-        )
-
-
-def _check_control_size(pictures: torch.Tensor, params: Mapping[str, Any]) -> None:
-    """Refuse what diffusers would stretch: the size is then not what the picture shows."""
-    rows, height, width = pictures.shape[:3]
-    asked = (params["width"], params["height"])
-    if (rows, width, height) != (1, *asked):
-        raise InvalidRequest(
-            f"control is of {rows} x {width}x{height} px; it must be one picture of "
-            f"{asked[0]}x{asked[1]} px, the size that is asked for.",
-            field="control",
-            value=f"{rows} x {width}x{height}",
-            allowed=f"1 x {asked[0]}x{asked[1]}",
-            stage="sample",
-        )
-
-
 def _each(value: Any, count: int) -> Any:
     """What each latent to start from has, `count` times in a row."""
     return value.repeat_interleave(count, 0) if isinstance(value, torch.Tensor) else value
@@ -515,25 +426,6 @@ def _repeated(value: Any, rows: int) -> Any:
     if isinstance(value, list) and len(value) == 1:
         return value * rows
     return value
-
-
-def _generators(seed: int, count: int) -> Any:
-    """One generator per picture, so that picture i equals a request with seed + i alone."""
-    seeds = [(seed + i) & MAX_SEED for i in range(count)]
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    return generators if len(generators) > 1 else generators[0]
-
-
-def _last_state(generators: Any) -> torch.Tensor | None:
-    """The state of the generator that draws for all pictures; with several, decoding has none."""
-    return generators.get_state() if isinstance(generators, torch.Generator) else None
-
-
-def _noise_source(latent: Bundle) -> torch.Generator:
-    """The generator of a latent that was sampled, or else a fresh one."""
-    generator = torch.Generator().manual_seed(0)
-    state = latent.tensors.get("generator_state")
-    return generator if state is None else generator.set_state(state.cpu())
 
 
 def _pixels(images: torch.Tensor | list[torch.Tensor]) -> torch.Tensor:
