@@ -17,6 +17,6 @@ def test_free_unloads_the_runtime_and_hurts_no_running_prompt(comfy: Comfy, runt
     wait_until(lambda: runtime.live_jobs > 0, "the runtime works")
     comfy.post("/free", {"unload_models": True, "free_memory": True})
     assert comfy.finished(running)
-    wait_until(lambda: not runtime.stats()["engines"], "all engines are unloaded")
+    wait_until(lambda: not runtime.stats["engines"], "all engines are unloaded")
     assert len(comfy.run(fresh())) == 1, "it comes back for the next prompt"
-    assert runtime.stats()["engines"]["diffusion"]["core"]["resident_bytes"] > 0
+    assert runtime.stats["engines"]["diffusion"]["core"]["resident_bytes"] > 0
