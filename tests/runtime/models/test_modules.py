@@ -9,6 +9,7 @@ import torch
 from diffusers import AutoencoderKLQwenImage
 from safetensors.torch import save_file
 
+from omnistage.runtime.models.component_source import ComponentSource
 from omnistage.runtime.models.location import DEMO, model_folder
 from omnistage.runtime.models.modules import (
     Component,
@@ -23,7 +24,7 @@ VAE = model_folder(DEMO) / "vae"
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_component_takes_what_it_says(dtype: str) -> None:
-    component = pretrained(VAE, AutoencoderKLQwenImage, dtype=dtype)
+    component = pretrained(ComponentSource("vae", VAE), AutoencoderKLQwenImage, dtype=dtype)
     assert component.modules == ("vae",)
     module = component.build()["vae"]
     assert component.nbytes == sum(p.nbytes for p in module.parameters())
