@@ -64,7 +64,8 @@ def _row(family: ModularFamily) -> tuple[str, ...]:
     modes = {n: _mode(family, n, c) for n, c in modules.items()}
     others = {n: mode for n, mode in modes.items() if n != family.denoiser}
     scheduler = components.get("scheduler")
-    config = {} if scheduler is None else {"_class_name": scheduler.__name__}
+    # the solvers among them serve flow matching, too, and say so in their config
+    config = {"_class_name": getattr(scheduler, "__name__", ""), "use_flow_sigmas": True}
     return (
         family.name,
         _words(f"`{name}`" for name in pipelines),

@@ -53,7 +53,6 @@ class StageBlocks:
         }
         self._pipelines: dict[frozenset[str], Any] = {}
         self.takes = frozenset(given.name for given in block.inputs if given.name)
-        self.required = frozenset(given.name for given in block.inputs if given.required)
         self.gives = frozenset(output.name for output in block.outputs)
         self.wants = frozenset(spec.name for spec in block.expected_components)
         self.guiders = {s.name: s for s in block.expected_components if _guides(s.type_hint)}

@@ -119,7 +119,7 @@ class ModularFamily(Family):
         sample = with_overrides(sample, overrides.get("sample", {}))
         if self.controlnet is not None:
             sample = with_control(sample)
-        references: dict[str, Kind] = dict.fromkeys(REFERENCES[: min(self.references, 3)], "images")
+        references: dict[str, Kind] = dict.fromkeys(REFERENCES[: self.references], "images")
         latent: dict[str, Kind] = {"latent": "latent"} if self.starts else {}
         control: dict[str, Kind] = {} if self.controlnet is None else {"control": "images"}
         needed = {"images"} if self.needs_reference else set()

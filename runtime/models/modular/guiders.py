@@ -103,19 +103,17 @@ def neutral_scale(config: Mapping[str, Any]) -> float:
 _ONLY_BESIDE_CFG: Final = frozenset({"slg", "pag"})
 
 
-def make_guider(spec: Mapping[str, Any] | None, *, guidance: float, enabled: bool) -> Any:
+def make_guider(spec: Mapping[str, Any], *, guidance: float, enabled: bool) -> Any:
     """A guider of the request's own.
 
     Args:
-        spec: as `guider_params` has it; None: classifier-free guidance.
+        spec: as `guider_params` has it.
         guidance: the scale.
         enabled: False: one prediction a step, without guidance.
 
     Raises:
         InvalidRequest: the kind needs more guidance than this.
     """
-    if spec is None:
-        return ClassifierFreeGuidance(guidance_scale=guidance, enabled=enabled)
     numbers = {name: value for name, value in spec.items() if name != "kind"}
     neutral = neutral_scale(spec)
     if enabled and guidance == neutral and spec["kind"] in _ONLY_BESIDE_CFG:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pydantic import Field, create_model
 
 from omnistage.runtime.engine.diffusion.hooks import adds_hooks, hooked, hooks_on
 from omnistage.runtime.models.modular.guider_params import KINDS, check_guider, guider_type
-from omnistage.runtime.models.modular.guiders import make_guider
+from omnistage.runtime.models.modular.guiders import make_guider, make_own_guider
 from omnistage.runtime.models.stage import Params, Stage
 from omnistage.runtime.protocol.errors import InvalidRequest
 from omnistage.tests.fakes import denoising
@@ -64,10 +65,12 @@ def _numbers(guider: Any) -> dict[str, Any]:
 
 def test_without_one_it_is_classifier_free_guidance() -> None:
     assert checked(None) is None
-    made = make_guider(None, guidance=4.0, enabled=False)
-    assert type(made).__name__ == "ClassifierFreeGuidance"
+    own = SimpleNamespace(type_hint=guiders.ClassifierFreeGuidance, config={"guidance_scale": 2.0})
+    made = make_own_guider(own, {"guidance_scale": 4.0, "enabled": False})
+    assert type(made) is guiders.ClassifierFreeGuidance
     assert made.guidance_scale == 4.0
     assert not made._enabled
+    assert make_own_guider(own, {"guidance_scale": None}).guidance_scale == 2.0
 
 
 @pytest.mark.parametrize(
