@@ -60,7 +60,8 @@ class Denoising:
                 "scheduler": make_scheduler(self.scheduler, params["scheduler"]),
             }
             if self.guided:
-                own["guider"] = make_guider(params["guider"], guidance=3.0, enabled=True)
+                spec = params["guider"] or {"kind": "cfg"}
+                own["guider"] = make_guider(spec, guidance=3.0, enabled=True)
             pipeline.__dict__.update(own)
             latents = pipeline(**self._given(params), output="latents")
             return {"latent": Bundle({"samples": latents}, {"kind": "latent"})}
