@@ -53,6 +53,7 @@ def load(family: ModularFamily, checkpoint: Checkpoint, *, dtype: str, device: s
     vae = found.facts.get("vae")
     space = None if vae is None or family.packed else LatentSpace.of(vae.config)
     stages = Stages(
+        family=family,
         blocks={
             name: StageBlocks(block, parts=found.parts, facts=found.facts, index=checkpoint.index)
             for name, block in blocks.items()
@@ -61,14 +62,7 @@ def load(family: ModularFamily, checkpoint: Checkpoint, *, dtype: str, device: s
         strict_modules=names,
         schedulers=found.schedulers,
         space=space,
-        scale=family.scale,
-        negatives=family.negatives,
-        fits_references=family.fits_references,
-        references=family.references,
         sides=family.sides(checkpoint),
-        guidance=family.guidance,
-        transparent=family.transparent,
-        needs_prompt=family.needs_prompt,
         rate=_sampling_rate(found.facts),
         tokenizers=[
             (found.parts[name], tokens)

@@ -6,7 +6,7 @@ Blocks are wired as diffusers means them to be: what one gives, the next takes b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -29,7 +29,7 @@ from .checks import (
     check_references,
     check_sides,
 )
-from .family import REFERENCES
+from .family import REFERENCES, ModularFamily
 from .generators import generators, last_state, noise_source
 from .guiders import make_guider, make_own_guider, neutral_scale
 from .schedulers import make_scheduler
@@ -52,36 +52,26 @@ class Stages:
     """Everything the programs of one loaded model share.
 
     Attributes:
+        family: what it declares.
         blocks: diffusers' blocks by name: `text_encoder`, `vae_encoder`, `denoise`, `decode`,
             and perhaps `image_encoder` and `controlnet_vae_encoder`.
         modules: the module to use for each component; `strict_modules` in strict requests.
         schedulers: the checkpoint's own, by component name.
         space: how latents are normalised; None where they cannot leave the family.
-        scale: pixels a latent stands for, on each side.
-        negatives: whether an empty negative prompt is a negative prompt, too.
-        fits_references: whether reference pictures are cut to the size that is asked for.
-        guidance, transparent, needs_prompt: see `ModularFamily`.
+        sides: the sizes it makes; None: it is never left to choose one.
         rate: samples per second of the sound that it makes.
         tokenizers: with the tokens of a prompt that each may make.
-        references: pictures that a prompt may have.
-        sides: the sizes it makes; None: it is never left to choose one.
     """
 
+    family: ModularFamily
     blocks: Mapping[str, StageBlocks]
     modules: Mapping[str, str]
     strict_modules: Mapping[str, str]
     schedulers: Mapping[str, Any]
     space: LatentSpace | None
-    scale: int
-    negatives: bool = True
-    fits_references: bool = False
-    guidance: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    transparent: bool = False
-    needs_prompt: bool = False
-    rate: int | None = None
-    tokenizers: Sequence[tuple[Any, int]] = ()
-    references: int = 0
-    sides: Sides | None = None
+    sides: Sides | None
+    rate: int | None
+    tokenizers: Sequence[tuple[Any, int]]
 
     def programs(self) -> dict[str, Program]:
         """The programs by stage."""
@@ -100,12 +90,12 @@ class Stages:
         """Prompts to embeddings; reference pictures travel with them, as they came."""
         prompt = text_of("prompt", params, inputs)
         negative = text_of("negative_prompt", params, inputs)
-        if self.needs_prompt:
+        if self.family.needs_prompt:
             check_prompt(prompt)
         for tokenizer, most in self.tokenizers:
             check_length("prompt", prompt, tokenizer, most)
             check_length("negative_prompt", negative, tokenizer, most)
-        guided = self.negatives or bool(negative)
+        guided = self.family.negatives or bool(negative)
         references = self._references(inputs)
         state = self._run(
             "text_encoder",
@@ -164,9 +154,9 @@ class Stages:
     ) -> dict[str, Bundle]:
         """Pictures `[B, H, W, 3]` in 0..1, and perhaps a mask of what to draw anew, to latents."""
         pictures = inputs["images"].tensors["images"]
-        check_channels("images", pictures, "vae_encode", transparent=self.transparent)
+        check_channels("images", pictures, "vae_encode", transparent=self.family.transparent)
         height, width = pictures.shape[1:3]
-        check_sides(width, height, 2 * self.scale)
+        check_sides(width, height, 2 * self.family.scale)
         pixels: Any = pictures.movedim(-1, 1)
         if "height" not in self.blocks["vae_encoder"].takes:  # they ask the picture
             pixels = [self._picture(_bytes(picture)) for picture in pictures]
@@ -221,8 +211,8 @@ class Stages:
 
     def _guider(self, part: str, spec: Any, params: Mapping[str, Any], *, guided: bool) -> Any:
         """The guider that was asked for, or else the one that the block has of itself."""
-        if part in self.guidance:
-            changes = {name: params[given] for name, given in self.guidance[part].items()}
+        if part in self.family.guidance:
+            changes = {name: params[given] for name, given in self.family.guidance[part].items()}
             return make_own_guider(spec, changes)
         if params.get("guider") is not None:
             scale = params["guidance"]
@@ -245,7 +235,7 @@ class Stages:
         if not tensors:
             return {}
         pictures = [self._picture(tensor) for tensor in tensors]
-        if self.fits_references and params.get("width") and params.get("height"):
+        if self.family.fits_references and params.get("width") and params.get("height"):
             wide, high = params["width"], params["height"]
             pictures = [ImageOps.fit(picture, (wide, high)) for picture in pictures]
         found: dict[str, Any] = {}
@@ -272,7 +262,7 @@ class Stages:
         if control is None:
             return {}
         pictures = inputs["control"].tensors["images"]
-        check_channels("control", pictures, "sample", transparent=self.transparent)
+        check_channels("control", pictures, "sample", transparent=self.family.transparent)
         check_control_size(pictures, params)
         found = {
             "control_image": pictures.movedim(-1, 1),
@@ -314,9 +304,9 @@ class Stages:
         for name in REFERENCES:
             if name in inputs:
                 pictures = inputs[name].tensors["images"]
-                check_channels(name, pictures, "text_encode", transparent=self.transparent)
+                check_channels(name, pictures, "text_encode", transparent=self.family.transparent)
                 found += [_bytes(picture) for picture in pictures]
-        check_references(len(found), self.references)
+        check_references(len(found), self.family.references)
         return found
 
     def _sized(self, params: Mapping[str, Any], inputs: Mapping[str, Bundle]) -> Mapping[str, Any]:
@@ -334,7 +324,7 @@ class Stages:
 
     def _pixels_of(self, latents: torch.Tensor) -> tuple[int, int]:
         """Width and height of what latents stand for."""
-        return latents.shape[-1] * self.scale, latents.shape[-2] * self.scale
+        return latents.shape[-1] * self.family.scale, latents.shape[-2] * self.family.scale
 
     def _start(self, latent: Bundle, params: Mapping[str, Any]) -> dict[str, Any]:
         """The latents to start from, for the size that was asked for, with their mask."""
@@ -373,7 +363,7 @@ class Stages:
 
     def _picture(self, pixels: torch.Tensor) -> Image.Image:
         picture = Image.fromarray(pixels.cpu().numpy())
-        return picture.convert("RGBA" if self.transparent else "RGB")
+        return picture.convert("RGBA" if self.family.transparent else "RGB")
 
 
 def _size(params: Mapping[str, Any]) -> dict[str, Any]:
