@@ -28,7 +28,7 @@ def load_module(
     try:
         module = cls.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise _failure(folder, error) from error
+        raise component_failure(folder, error) from error
     return module.eval().requires_grad_(False).to(device)
 
 
@@ -47,24 +47,11 @@ def load_scheduler(folder: Path) -> Any:
             raise ValueError(f"{name} is not a scheduler")
         return cls.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _failure(folder, error) from error
+        raise component_failure(folder, error) from error
 
 
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a text encoder.
-
-    Raises:
-        ModelLoadFailed: a file is missing or cannot be read.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise _failure(folder, error) from error
-
-
-def _failure(folder: Path, error: Exception) -> ModelLoadFailed:
+def component_failure(folder: Path, error: Exception) -> ModelLoadFailed:
+    """What is said of a component whose folder does not give it."""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ModelLoadFailed(
         f"The component {folder} could not be loaded: {reason}", field=folder.name

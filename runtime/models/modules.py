@@ -5,8 +5,6 @@ What is in memory when is not decided here; an engine with a budget does that.
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,10 @@ from typing import Any
 
 import torch
 
-from ..protocol.errors import ModelLoadFailed
 from .component_source import ComponentSource
 from .components import load_module
-from .single_file import file_weight_bytes
-
-_BYTES = {"F64": 8, "I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
-_FLOATS = {"F32", "F16", "BF16"}
+from .single_file import file_weight_bytes, stored_bytes
+from .tensor_file import read_tensor_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +94,8 @@ def weight_bytes(folder: Path, dtype: str) -> int:
     Raises:
         ModelLoadFailed: a weight file has no readable header.
     """
-    float_bytes = torch.finfo(getattr(torch, dtype)).bits // 8
     return sum(
-        _elements(tensor) * (float_bytes if tensor["dtype"] in _FLOATS else _width(tensor))
+        stored_bytes(info, dtype)
         for path in folder.rglob("*.safetensors")
-        for tensor in _header(path)
+        for info in read_tensor_file(path).tensors.values()
     )
-
-
-def _header(path: Path) -> list[dict[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            head = json.loads(file.read(length))
-    except (OSError, struct.error, ValueError) as error:
-        raise ModelLoadFailed(f"The weight file {path} is corrupt.", field=path.name) from error
-    return [tensor for name, tensor in head.items() if name != "__metadata__"]
-
-
-def _elements(tensor: Mapping[str, Any]) -> int:
-    return torch.Size(tensor["shape"]).numel()
-
-
-def _width(tensor: Mapping[str, Any]) -> int:
-    return _BYTES.get(tensor["dtype"], 1)

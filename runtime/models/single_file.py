@@ -31,6 +31,7 @@ _UNUSED_HEADS = frozenset({"text_projection.weight", "lm_head.weight"})
 """Layers after a text encoder, which not every use of it has."""
 _NAMED = 3
 """Tensors that an error names."""
+_INTEGER_BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 
 
 def load_file_module(source: ComponentSource, cls: Any, *, dtype: str, device: str) -> nn.Module:
@@ -69,9 +70,8 @@ def file_weight_bytes(source: ComponentSource, dtype: str) -> int:
         ModelLoadFailed: see `read_tensor_file`.
     """
     file = read_tensor_file(_file(source))
-    width = torch.finfo(getattr(torch, dtype)).bits // 8
     return sum(
-        _stored_bytes(info, width)
+        stored_bytes(info, dtype)
         for name, info in file.tensors.items()
         if name.startswith(source.prefix) and not _is_extra(name)
     )
@@ -306,16 +306,19 @@ def _is_extra(name: str) -> bool:
     return last in _LEFTOVERS or last in SCALES or is_note(name)
 
 
-def _stored_bytes(info: TensorInfo, width: int) -> int:
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
+def stored_bytes(info: TensorInfo, dtype: str) -> int:
+    """Bytes that a tensor of a file takes in memory, where floats are loaded as `dtype`."""
     elements = torch.Size(info.shape).numel()
     if info.dtype.startswith(("F8_", "F16", "BF16", "F32", "F64")):
-        return elements * width
+        return elements * torch.finfo(getattr(torch, dtype)).bits // 8
+    if info.dtype in _INTEGER_BYTES:
+        return elements * _INTEGER_BYTES[info.dtype]
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
     if info.dtype in GGMLQuantizationType.__members__:
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType[info.dtype]]
         return elements // block * size
-    return elements * {"I64": 8, "U64": 8, "I32": 4, "U32": 4}.get(info.dtype, 1)
+    return elements
 
 
 def _file(source: ComponentSource) -> Path:

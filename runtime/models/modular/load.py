@@ -15,7 +15,7 @@ import torch
 from ...protocol.errors import ModelLoadFailed
 from ..call_spec import CallSpec, Method
 from ..component_source import ComponentSource
-from ..components import load_module, load_scheduler
+from ..components import component_failure, load_module, load_scheduler
 from ..latent_space import LatentSpace
 from ..modules import Component, Modules, pretrained, source_bytes
 from ..program import LatentToRGB, LoadedModel
@@ -223,17 +223,11 @@ def _without_weights(folder: Path, cls: Any) -> torch.nn.Module:
             module: torch.nn.Module = cls.from_config(cls.load_config(folder))
             return module
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _failure(folder, error) from error
+        raise component_failure(folder, error) from error
 
 
 def _plain(folder: Path, cls: Any) -> Any:
     try:
         return cls.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _failure(folder, error) from error
-
-
-def _failure(folder: Path, error: Exception) -> ModelLoadFailed:
-    return ModelLoadFailed(
-        f"The component {folder} could not be loaded: {error}", field=folder.name
-    )
+        raise component_failure(folder, error) from error
