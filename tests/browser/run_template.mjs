@@ -124,7 +124,8 @@ async function results(page) {
       })
       return { width: film.videoWidth, height: film.videoHeight }
     }
-    const outputs = Object.entries(window.app.nodeOutputs)
+    // of nodes that show the same file, the page keeps one's output, and null for the others
+    const outputs = Object.entries(window.app.nodeOutputs).filter(([, output]) => output)
     const images = outputs.flatMap(([node, output]) =>
       (output.images ?? []).map((image) => ({ node, ...image }))
     )

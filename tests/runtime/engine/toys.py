@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,7 +72,10 @@ def broken(
 def toy_engine(
     layer: Layer | None = None, *, load: Callable[[], LoadedModel] | None = None, **settings: Any
 ) -> DiffusionEngine:
-    """An engine that serves the toy as model `toy`."""
+    """An engine that serves the toy as model `toy`, and whose clock tells a second more each time.
+
+    So every forward takes as long, and who goes next does not depend on the machine.
+    """
     module = layer or Layer()
     model = LoadedModel(
         modules={"layer": module},
@@ -80,7 +84,8 @@ def toy_engine(
         denoiser=("layer", "__call__"),
     )
     settings.setdefault("profile", False)
-    return DiffusionEngine({"toy": load or (lambda: model)}, EngineSettings(**settings))
+    loads = {"toy": load or (lambda: model)}
+    return DiffusionEngine(loads, EngineSettings(**settings), clock=itertools.count().__next__)
 
 
 def toy_task(name: str, stage: str = "halve", **params: Any) -> StageTask:
