@@ -14,10 +14,11 @@ from ..runtime.protocol.recipe import Blob, Handle, JobSpec, blob_digest, handle
 
 
 class Adapter(NamedTuple):
-    """A LoRA by name, and how strongly it acts."""
+    """A LoRA by name, how strongly it acts, and at which noise: all, high or low."""
 
     name: str
     strength: float
+    noise: str = "all"
 
 
 @dataclass(frozen=True, slots=True)

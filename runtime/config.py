@@ -126,6 +126,11 @@ class ModelConfig(_Section):
     controlnets: dict[str, str] = Field(
         default_factory=dict, description="ControlNets by name, each a folder or a hub id."
     )
+    trust_remote_code: bool = Field(
+        default=False,
+        description="Run Python code that comes with this model, where transformers lacks its "
+        "class (LLaDA 2). It may do all that the runtime may.",
+    )
 
     @model_validator(mode="after")
     def _is_somewhere(self) -> Self:

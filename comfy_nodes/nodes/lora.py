@@ -40,6 +40,14 @@ class LoRA(Node):
                     tooltip="What its change is multiplied by. 0: no change; below 0: the "
                     "opposite.",
                 ),
+                io.Combo.Input(
+                    "noise",
+                    options=["all", "high", "low"],
+                    default="all",
+                    optional=True,
+                    tooltip="For models with a transformer for high noise and another for low "
+                    "noise (Wan 2.2): which of them the adapter changes.",
+                ),
             ],
             outputs=[OmniModel.Output(display_name="model")],
         )

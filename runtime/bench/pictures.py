@@ -38,7 +38,7 @@ class PictureRequest:
     """Text to picture.
 
     Attributes:
-        loras: name and strength of each adapter.
+        loras: name and strength of each adapter, and the noise it acts at if not all.
         more: further parameters of the sample stage.
         references: pictures `[B, H, W, 3]` in 0..1 that the prompt is about.
         source: pictures to start from, of the size that is asked for; `mask` `[B, H, W, 1]` says
@@ -55,7 +55,7 @@ class PictureRequest:
     guidance: float = 4.0
     negative_prompt: str = " "
     strict: bool = False
-    loras: tuple[tuple[str, float], ...] = ()
+    loras: tuple[tuple[str, float] | tuple[str, float, str], ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
     references: np.ndarray[Any, Any] | None = None
     source: np.ndarray[Any, Any] | None = None
@@ -270,7 +270,8 @@ def latent_difference(ours: Sequence[Picture], theirs: Sequence[Picture]) -> tup
 
 
 def _loras(request: PictureRequest) -> list[dict[str, Any]]:
-    return [{"name": name, "strength": strength} for name, strength in request.loras]
+    names = ("name", "strength", "noise")
+    return [dict(zip(names, lora, strict=False)) for lora in request.loras]
 
 
 def _images(pixels: np.ndarray[Any, Any]) -> Frame:

@@ -47,6 +47,7 @@ def run() -> None:
             speeches.together(texts)
         _one(report, speeches)
         _eight(report, speeches)
+        _eight_codes(report, speeches)
     report.finish()
 
 
@@ -87,6 +88,18 @@ def _eight(report: Report, speeches: Speeches) -> None:
         first_s = round(median(speech.first_s for speech in others), 3)
         counters = {**facts, "baseline_first_s": first_s, "equal": equal(together, others), "of": 8}
         report.add(Row("8 at once, streamed", together_s, name, seconds, counters=counters))
+
+
+def _eight_codes(report: Report, speeches: Speeches) -> None:
+    """The talker's part of it, without the codec, which on a CPU gains little by sharing."""
+    (together_s, together), (serial_s, serial) = fastest(
+        RUNS,
+        lambda: speeches.codes(EIGHT, together=True),
+        lambda: speeches.codes(EIGHT, together=False),
+    )
+    same = sum(map(np.array_equal, together, serial))
+    counters = {"codes": sum(map(len, together)), "equal": same, "of": 8}
+    report.add(Row("codes of 8 at once", together_s, "one by one", serial_s, counters=counters))
 
 
 def soonest(runs: int, *works: Callable[[], Sequence[Speech]]) -> list[Speech]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,11 @@ from ..client import RuntimeClient
 from ..models.qwen_omni import RATE_HZ
 from ..protocol.messages import JobEvent
 from ..protocol.recipe import Handle, JobSpec, handle_of
+
+Made = TypeVar("Made")
+
+Codes = npt.NDArray[np.int64]
+"""What a talker makes: `[n]`, or `[n, groups]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +90,30 @@ class Speeches:
 
         return self._run(ask)
 
-    def _run(self, ask: Callable[[str], Awaitable[list[Speech]]]) -> list[Speech]:
+    def codes(self, texts: Sequence[str], *, together: bool) -> list[Codes]:
+        """Have the talker make the codes of texts, and no sound: at once, or one by one."""
+
+        async def ask(owner: str) -> list[Codes]:
+            if together:
+                return list(await asyncio.gather(*(self._codes(owner, text) for text in texts)))
+            return [await self._codes(owner, text) for text in texts]
+
+        return self._run(ask)
+
+    def _run(self, ask: Callable[[str], Awaitable[list[Made]]]) -> list[Made]:
         owner = f"bench-{next(self._owners)}"
 
-        async def asked() -> list[Speech]:
-            speeches = await ask(owner)
+        async def asked() -> list[Made]:
+            made = await ask(owner)
             await self._client.release(owner)
-            return speeches
+            return made
 
         return self._runner.run(asked())
+
+    async def _codes(self, owner: str, text: str) -> Codes:
+        _, codes, _ = self._handles(owner, text, {})
+        frame = await self._client.run(codes, owner=owner, client="bench", previews=False)
+        return frame.tensors["codes"].array
 
     async def _ask(self, owner: str, text: str, codec: dict[str, Any]) -> Speech:
         *_, sound = self._handles(owner, text, codec)

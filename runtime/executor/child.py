@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -16,6 +17,13 @@ log = logging.getLogger(__name__)
 
 WORKER = f"{__package__}.worker"
 """The main program of an engine process."""
+
+_ENVIRONMENT = {
+    # Engines run side by side. Their OpenMP threads must sleep when they wait for each other: by
+    # default they spin, and take the cores from the engine that has work.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+"""What a child is told, unless the server's own environment says otherwise."""
 
 _EXIT_TIMEOUT_S = 5.0
 _TAIL_LINES = 15
@@ -80,6 +88,7 @@ async def spawn(program: str, connection: socket.socket, *arguments: str) -> Chi
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", program, str(connection.fileno()), *arguments),
+        env=_ENVIRONMENT | os.environ,
         pass_fds=(connection.fileno(),),
         stdin=DEVNULL,
         stdout=PIPE,

@@ -121,6 +121,9 @@ class _Context:
     def end_step(self) -> None:
         pass
 
+    def write(self, text: str) -> None:
+        pass
+
     def parts(self, name: str) -> Iterator[Bundle]:
         return iter(())  # an encoder's inputs come whole
 

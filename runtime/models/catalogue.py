@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from ..protocol.errors import ModelLoadFailed, UnknownModel
+from ..protocol.errors import InvalidRequest, ModelLoadFailed, UnknownModel
 from ..protocol.messages import ModelInfo
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, has_component
 from .control_params import Control
 from .controlnet import open_controlnets, with_revision
 from .lora import LORA_FOLDER, LoRAFolders
-from .lora_params import LoRA
+from .lora_params import LOW_NOISE, LoRA
 from .model_files import open_model
 from .model_folders import ModelFolders
 from .stage import EngineKind, Stage, StageGraph, with_names
@@ -37,6 +37,7 @@ class ModelEntry:
         lora_folders: folders with adapters, besides the model's own `loras`.
         lora_mb: what all adapters in memory may take; None: 2048 on a GPU, 512 on a CPU.
         controlnets: a folder or a hub id of each, by the name that requests use.
+        trust_remote_code: whether Python code that comes with the model may be run.
     """
 
     id: str
@@ -53,6 +54,7 @@ class ModelEntry:
     lora_folders: Sequence[str] = ()
     lora_mb: int | None = None
     controlnets: Mapping[str, str] = field(default_factory=dict)
+    trust_remote_code: bool = False
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -63,7 +65,11 @@ class ModelEntry:
         """
         folders = ModelFolders.of(self.model_folders, self.comfyui)
         found = open_model(self.source, folders, files=self.files, base=self.base)
-        return replace(found, controlnets=open_controlnets(self.controlnets, found.family))
+        return replace(
+            found,
+            controlnets=open_controlnets(self.controlnets, found.family),
+            trust_remote_code=self.trust_remote_code,
+        )
 
     @cached_property
     def graph(self) -> StageGraph:
@@ -94,10 +100,23 @@ class ModelEntry:
         its result is that of requests without them.
 
         Raises:
-            InvalidRequest: there is no such adapter or ControlNet; says which there are.
+            InvalidRequest: there is no such adapter or ControlNet; says which there are. Or an
+                adapter is for a transformer that the model does not have.
         """
+        self._check_noise(params.get("loras") or [])
         pinned = with_revision(self.loras.with_revisions(params), self.checkpoint.controlnets)
         return {**pinned, "loras": []} if "ar" in stage.engines and "loras" in pinned else pinned
+
+    def _check_noise(self, loras: Sequence[Mapping[str, Any]]) -> None:
+        some = next((lora for lora in loras if lora.get("noise", "all") != "all"), None)
+        if some is not None and not has_component(self.checkpoint.index, LOW_NOISE):
+            raise InvalidRequest(
+                f"LoRA {some['name']!r} is for {some['noise']} noise only, but model {self.id!r} "
+                "has one transformer for all noise.",
+                field="loras",
+                value=some["noise"],
+                allowed="all",
+            )
 
     def engine_kind(self, stage: Stage, params: Mapping[str, Any]) -> EngineKind:
         """Which kind of engine core runs a stage.

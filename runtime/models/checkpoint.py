@@ -33,6 +33,7 @@ class Checkpoint:
             and limits, e.g. `{"defaults": {"sample": {"width": 64}}}`. Absent means none.
         elsewhere: components that are not in the folder, by name; see `model_files`.
         controlnets: what requests may name in `control`; see `controlnet`.
+        trust_remote_code: whether Python code in the folder may be run; see `remote_code`.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Checkpoint:
     overrides: dict[str, Any]
     elsewhere: Mapping[str, ComponentSource] = field(default_factory=dict)
     controlnets: Mapping[str, ComponentSource] = field(default_factory=dict)
+    trust_remote_code: bool = False
 
     @classmethod
     def open(
@@ -129,7 +131,7 @@ class Checkpoint:
     def _parts(self) -> Iterator[tuple[str, Path]]:
         """Every file that a result depends on, and its name within the model."""
         for path in self._files("*"):
-            if path.suffix in (".json", ".txt", ".safetensors", ".pt"):
+            if path.suffix in (".json", ".txt", ".jinja", ".py", ".safetensors", ".pt"):
                 yield str(path.relative_to(self.folder)), path
         for name, files in sorted(self._files_elsewhere().items()):
             yield from ((f"{name}/{self.elsewhere[name].prefix}", path) for path in files)
@@ -154,6 +156,11 @@ class Checkpoint:
         return component in self.elsewhere and path.name not in ("config.json",)
 
 
+def has_component(index: Mapping[str, Any], name: str) -> bool:
+    """Whether a `model_index.json` names a component of a class."""
+    return bool((index.get(name) or [None])[0])
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text("utf-8"))
@@ -169,7 +176,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _sample(path: Path) -> bytes:
     size = path.stat().st_size
     with path.open("rb") as file:
-        if path.suffix in (".json", ".txt") or size <= 2 * _SAMPLE_BYTES:
+        if path.suffix in (".json", ".txt", ".jinja", ".py") or size <= 2 * _SAMPLE_BYTES:
             return file.read()
         head = file.read(_SAMPLE_BYTES)
         file.seek(-_SAMPLE_BYTES, 2)

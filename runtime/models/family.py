@@ -55,10 +55,10 @@ class Family(ABC):
 def families() -> list[Family]:
     """Every family this runtime knows; built-ins register here and nowhere else."""
     from .chat import Chat
-    from .families import DIFFUSION
+    from .families import DIFFUSION, TEXT_DIFFUSION
     from .qwen_omni import QwenOmni
 
-    return [*DIFFUSION, QwenOmni(), Chat()]
+    return [*DIFFUSION, *TEXT_DIFFUSION, QwenOmni(), Chat()]
 
 
 def family_of(index: Mapping[str, Any]) -> Family | None:

@@ -18,6 +18,7 @@ from torch import nn
 
 from ..protocol.errors import InvalidRequest, ModelLoadFailed
 from .lora import LoRAFile
+from .lora_params import HIGH_NOISE, LOW_NOISE, Noise
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +82,15 @@ class AdapterLoader:
         self._modules = frozenset(modules)
         self._device = device
 
-    def load(self, file: LoRAFile, find: Callable[[str], nn.Module]) -> Adapter:
+    def load(
+        self, file: LoRAFile, find: Callable[[str], nn.Module], noise: Noise = "all"
+    ) -> Adapter:
         """Read a file.
 
         Args:
             file: what to read.
             find: gives a module by name; its weights need not be in memory. May suspend.
+            noise: see `LoRA`.
 
         Raises:
             InvalidRequest: the model's pipeline takes no adapters, or no key fits the model.
@@ -96,12 +100,16 @@ class AdapterLoader:
 
         mixin = _mixin(self._pipeline)
         keys = _checked_keys(file)
-        modules = {name: find(name) for name in _loadable(mixin) if name in self._modules}
+        names = _for_noise(_loadable(mixin), noise)
+        modules = {name: find(name) for name in names if name in self._modules}
         try:
             # inference tensors could not be moved or assigned later
             with torch.inference_mode(False), torch.no_grad():
                 shell = _shell(mixin, modules, self._device)
-                shell.load_lora_weights(str(file.path), adapter_name=_NAME, use_safetensors=True)
+                for more in _calls(modules):
+                    shell.load_lora_weights(
+                        str(file.path), adapter_name=_NAME, use_safetensors=True, **more
+                    )
         except (_NothingFits, NoMatchingPeftModuleError):
             raise self._no_match(file, keys, modules) from None
         except Exception as error:
@@ -152,6 +160,21 @@ def _adapter(
 def _loadable(loader: Any) -> list[str]:
     """Components that a pipeline's loader brings adapters to."""
     return list(loader._lora_loadable_modules)
+
+
+def _for_noise(components: Sequence[str], noise: Noise) -> list[str]:
+    """The components that an adapter for such noise changes."""
+    if noise == "all":
+        return list(components)
+    return [name for name in components if (name == LOW_NOISE) == (noise == "low")]
+
+
+def _calls(modules: Collection[str]) -> Iterator[dict[str, bool]]:
+    """What a pipeline's loader is told, call by call: it fills one transformer at a time."""
+    if set(modules) - {LOW_NOISE}:
+        yield {}
+    if LOW_NOISE in modules:
+        yield {"load_into_transformer_2": True}
 
 
 class _NothingFits(Exception):
@@ -207,16 +230,19 @@ def _shell(mixin: Any, modules: Mapping[str, nn.Module], device: torch.device) -
             found = super().lora_state_dict(*args, **kwargs)
             weights, *others = found if isinstance(found, tuple) else (found,)
             cls.keys_found = list(weights)
-            weights = _with_component(weights, here[0], modules[here[0]]) if here else weights
-            own = {k: v for k, v in weights.items() if k.split(".")[0] in here}
+            weights = _with_component(weights, named[0], modules[here[0]]) if here else weights
+            own = {k: v for k, v in weights.items() if k.split(".")[0] in named}
             if not own:
                 raise _NothingFits
             return (own, *others) if isinstance(found, tuple) else own
 
     here = list(modules)
+    named = [HIGH_NOISE if name == LOW_NOISE else name for name in here]
     shell = Shell()
     for name in _loadable(mixin):
         setattr(shell, name, hollow(modules[name], device) if name in modules else None)
+    if LOW_NOISE in modules and HIGH_NOISE not in modules:
+        shell.transformer = shell.transformer_2  # the loader looks at it for its shapes
     return shell
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from ..protocol.errors import JobFailed, ModelLoadFailed
 from .lora import LoRAFile, LoRAFolders
 from .lora_load import Adapter, AdapterLoader
+from .lora_params import Noise
 
 if TYPE_CHECKING:
     from .catalogue import ModelEntry
@@ -29,8 +30,12 @@ Find = Callable[[str], nn.Module]
 class Loader(Protocol):
     """Reads adapter files; see `AdapterLoader`."""
 
-    def load(self, file: LoRAFile, find: Find) -> Adapter:
-        """The adapter in a file."""
+    def load(self, file: LoRAFile, find: Find, noise: Noise) -> Adapter:
+        """The adapter in a file, for the modules that work at such noise."""
+
+
+_Key = tuple[str, str, Noise]
+"""Name, revision, and the noise it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,8 @@ class AdapterShelf:
         self._folders = folders
         self._loader = loader
         self._budget = budget_bytes
-        self._adapters: dict[tuple[str, str], Adapter] = {}  # least recently used first
-        self._users: Counter[tuple[str, str]] = Counter()
+        self._adapters: dict[_Key, Adapter] = {}  # least recently used first
+        self._users: Counter[_Key] = Counter()
 
     @property
     def nbytes(self) -> int:
@@ -61,14 +66,14 @@ class AdapterShelf:
         return sum(adapter.nbytes for adapter in self._adapters.values())
 
     def listing(self) -> dict[str, dict[str, Any]]:
-        """What is in memory, by name."""
+        """What is in memory, by name, and by the noise it is for unless that is all."""
         return {
-            name: {
+            key[0] if key[2] == "all" else f"{key[0]} ({key[2]} noise)": {
                 "bytes": adapter.nbytes,
-                "requests": self._users[name, revision],
+                "requests": self._users[key],
                 "ignored_keys": len(adapter.ignored),
             }
-            for (name, revision), adapter in self._adapters.items()
+            for key, adapter in self._adapters.items()
         }
 
     @contextmanager
@@ -76,7 +81,7 @@ class AdapterShelf:
         """The adapters a request asks for, kept in memory as long as it runs.
 
         Args:
-            wanted: `name`, `strength` and, where it is known, `revision` of each.
+            wanted: see `LoRA`; where it is known, also the `revision` of each.
             find: gives the modules that adapters are for.
 
         Raises:
@@ -84,12 +89,12 @@ class AdapterShelf:
             ModelLoadFailed: its file is broken, or larger than the budget.
             JobFailed: its file is no longer the one that was asked for.
         """
-        held: list[tuple[str, str]] = []
+        held: list[_Key] = []
         try:
             lent = []
             for lora in wanted:
                 if lora["strength"]:
-                    key = self._take(lora["name"], lora.get("revision"), find)
+                    key = self._take(lora, find)
                     held.append(key)
                     lent.append(Lent(self._adapters[key], lora["strength"]))
             yield tuple(lent)
@@ -97,10 +102,11 @@ class AdapterShelf:
             self._users.subtract(held)
             self._evict()
 
-    def _take(self, name: str, revision: str | None, find: Find) -> tuple[str, str]:
+    def _take(self, lora: Mapping[str, Any], find: Find) -> _Key:
+        name, noise = lora["name"], lora.get("noise", "all")
         file = self._folders.find(name)
-        key = (name, file.revision)
-        if revision not in (None, key[1]):
+        key = (name, file.revision, noise)
+        if lora.get("revision") not in (None, file.revision):
             raise JobFailed(
                 f"The file of LoRA {name!r} has changed since the job was submitted; submit it "
                 "again to use the new one.",
@@ -108,7 +114,7 @@ class AdapterShelf:
                 value=name,
             )
         if key not in self._adapters:
-            adapter = self._load(file, find)
+            adapter = self._load(file, find, noise)
             # another request may have loaded it while this one waited for a module
             self._adapters.setdefault(key, adapter)
         self._adapters[key] = self._adapters.pop(key)  # the most recently used
@@ -116,7 +122,7 @@ class AdapterShelf:
         self._evict()
         return key
 
-    def _load(self, file: LoRAFile, find: Find) -> Adapter:
+    def _load(self, file: LoRAFile, find: Find, noise: Noise) -> Adapter:
         size = file.path.stat().st_size
         if size > self._budget:
             raise ModelLoadFailed(
@@ -125,7 +131,7 @@ class AdapterShelf:
                 field="loras",
                 value=file.name,
             )
-        adapter = self._loader.load(file, find)
+        adapter = self._loader.load(file, find, noise)
         log.info("loaded LoRA %s, %d KB", file.name, adapter.nbytes >> 10)
         return adapter
 

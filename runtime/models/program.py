@@ -40,6 +40,9 @@ class StageContext(Protocol):
     def end_step(self) -> None:
         """Say that one more step is done."""
 
+    def write(self, text: str) -> None:
+        """Tell the next piece of a text that is being written; the program still returns it all."""
+
     def parts(self, name: str) -> Iterator[Bundle]:
         """The parts of an input as they come; the whole as one, if it is there already."""
 

@@ -166,6 +166,7 @@ _RANGE_WORDS = {
     "multipleOf": "a multiple of",
     "minLength": "characters at least",
     "maxLength": "characters at most",
+    "maxItems": "entries at most",
 }
 
 

@@ -21,7 +21,13 @@ pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
 TEMPLATES = sorted(path.stem for path in (HERE.parents[1] / "workflows").glob("*.json"))
-WITHOUT_PICTURES = ("chat", "text_to_speech", "chat_with_voice", "speech_to_speech")
+WITHOUT_PICTURES = (
+    "chat",
+    "text_diffusion",
+    "text_to_speech",
+    "chat_with_voice",
+    "speech_to_speech",
+)
 RUN_TIMEOUT_S = 600
 
 

@@ -143,11 +143,12 @@ def test_adapters_are_part_of_every_job_behind_them():
         plans.lora(Model("demo"), "ink", 1.0),
         adapted,
     )
-    assert [job.params.get("loras", []) for job in result.results["4"].source.recipe] == [
-        [{"name": "ink", "strength": 1.0}, {"name": "paint", "strength": 0.5}],
-        [{"name": "ink", "strength": 1.0}, {"name": "paint", "strength": 0.5}],
-        [],
+    loras = [
+        {"name": "ink", "strength": 1.0, "noise": "all"},
+        {"name": "paint", "strength": 0.5, "noise": "all"},
     ]
+    recipe = result.results["4"].source.recipe
+    assert [job.params.get("loras") for job in recipe] == [loras, loras, None]
 
 
 def test_a_guider_is_part_of_the_job_it_guides():

@@ -240,13 +240,23 @@ def test_a_film_is_what_the_decoder_of_its_pictures_makes(conditioning):
 def test_adapters_are_told_to_the_stages_that_they_change():
     model = plans.lora(plans.lora(MODEL, "paint", 0.8), "ink", -0.5)
     handle = plans.vae_decode(model, a_latent(model)).source
-    loras = [{"name": "paint", "strength": 0.8}, {"name": "ink", "strength": -0.5}]
+    loras = [
+        {"name": "paint", "strength": 0.8, "noise": "all"},
+        {"name": "ink", "strength": -0.5, "noise": "all"},
+    ]
     assert [job.params.get("loras") for job in handle.recipe] == [loras, loras, None]
     assert MODEL.adapters == ()
 
 
 def test_the_same_adapter_twice_is_one_as_strong_as_both():
-    assert plans.lora(plans.lora(MODEL, "ink", 0.5), "ink", 0.25).adapters == (("ink", 0.75),)
+    assert plans.lora(plans.lora(MODEL, "ink", 0.5), "ink", 0.25).adapters == (
+        ("ink", 0.75, "all"),
+    )
+
+
+def test_an_adapter_for_high_noise_and_one_for_low_noise_are_two():
+    model = plans.lora(plans.lora(MODEL, "ink", 0.5, "high"), "ink", 0.25, "low")
+    assert model.adapters == (("ink", 0.5, "high"), ("ink", 0.25, "low"))
 
 
 def test_an_adapter_without_effect_is_none():

@@ -25,6 +25,15 @@ CORE_NODES = {
     "LoadAudio": {"required": [["audio", "COMBO"]]},
     "PreviewAny": {"required": [["source", "*"]]},
     "LoadImage": {"required": [["image", "COMBO"]]},
+    "ImageScale": {
+        "required": [
+            ["image", "IMAGE"],
+            ["upscale_method", "COMBO"],
+            ["width", "INT"],
+            ["height", "INT"],
+            ["crop", "COMBO"],
+        ]
+    },
     "SaveVideo": {
         "required": [
             ["video", "VIDEO"],

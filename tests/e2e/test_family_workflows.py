@@ -1,4 +1,4 @@
-"""The shipped workflows of what only some families do: films, pictures to go by, adapters.
+"""The shipped workflows of what only some families do: films, pictures to go by, adapters, text.
 
 The models that they name are to be had elsewhere; tiny ones of random weights stand for them.
 `UPDATE_THUMBNAILS=1 pytest tests/e2e/test_family_workflows.py` makes their thumbnails anew.
@@ -18,6 +18,7 @@ from PIL import Image
 from omnistage.runtime.bench.comfyui import Comfy, Graph, with_inputs, workflow
 from omnistage.runtime.bench.servers import ComfyUI, Runtime
 from omnistage.tests.fakes import workflow_models
+from omnistage.tests.fakes.tiny_text import WORDS
 from omnistage.tests.fakes.workflow_models import SMALL
 
 from .comfy import LEASE_S, levels_apart
@@ -29,12 +30,15 @@ SIZE = (96, 64)
 FRAMES = 9
 FPS = 16
 FILMS = ("text_to_video", "image_to_video")
-PICTURES = {"reference_edit": 1, "lora": 2}
+PICTURES = {"reference_edit": 1, "lora": 2, "control": 1}
+TEXT = "text_diffusion"
 THUMBNAILS = {
     "text_to_video": ["Text to film", "for Wan, LTX-2 and other models of film"],
     "image_to_video": ["Picture to film", "for Wan's models of picture to film, and others"],
     "reference_edit": ["Pictures combined", "for Flux.2, Klein, Qwen-Image-Edit and others"],
     "lora": ["With LoRAs, and without", "for Qwen-Image, Flux, SDXL, Wan and others"],
+    "control": ["Kept to a picture", "for ControlNets of Qwen-Image and SDXL"],
+    "text_diffusion": ["Text by diffusion", "for LLaDA 2 and DiffusionGemma"],
 }
 """In words: what random weights draw shows nobody what these are for."""
 
@@ -72,7 +76,8 @@ def small(name: str, **sample: Any) -> Graph:
 
     Each test has seeds of its own: ComfyUI would not save again what it has just saved.
     """
-    return with_inputs(workflow(name), "OmniStageSample", **{**SMALL[name], **sample})
+    graph = with_inputs(workflow(name), "OmniStageSample", **{**SMALL[name], **sample})
+    return with_inputs(graph, "ImageScale", width=SIZE[0], height=SIZE[1])
 
 
 def changed(graph: Graph, node: str, **inputs: Any) -> Graph:
@@ -93,7 +98,7 @@ def film(comfy: Comfy, graph: Graph) -> tuple[list[Image.Image], Fraction]:
 
 
 def test_every_workflow_of_other_models_is_run():
-    assert SMALL.keys() == {*FILMS, *PICTURES}
+    assert SMALL.keys() == {*FILMS, *PICTURES, TEXT}
 
 
 @pytest.mark.parametrize("name", FILMS)
@@ -143,3 +148,38 @@ def test_adapters_change_the_picture_as_strongly_as_they_are_asked_to(comfy: Com
     assert levels_apart(with_none, plain) <= ROUNDING
     for one, other in ((style, plain), (subject, plain), (style, subject), (both, style)):
         assert levels_apart(one, other) > VISIBLE
+
+
+def test_a_controlnet_keeps_to_its_picture_as_closely_as_it_is_asked_to(comfy: Comfy):
+    graph = small("control", seed=71)
+    graphs = [
+        changed(graph, "5", strength=0.0),
+        graph,
+        changed(graph, "2", image=OTHER),
+        changed(graph, "5", strength=0.5),
+    ]
+    plain, kept, other, loosely = (picture for (picture,) in comfy.run_all(graphs))
+    for one, another in ((kept, plain), (kept, other), (kept, loosely), (loosely, plain)):
+        assert levels_apart(one, another) > ROUNDING
+
+
+def test_a_shipped_workflow_shows_what_was_denoised(comfy: Comfy):
+    def shown(**asked: Any) -> str:
+        graph = with_inputs(workflow(TEXT), "OmniStageThinker", **asked)
+        (text,) = comfy.texts(comfy.finished(comfy.queue(graph)))
+        return str(text)
+
+    text, other = shown(seed=51, temperature=1.0), shown(seed=52, temperature=1.0)
+    keep(TEXT, card(THUMBNAILS[TEXT]))
+    assert {*text.split()} <= {*WORDS}
+    assert text
+    assert text != other
+
+
+def test_a_thinker_that_denoises_needs_no_settings(comfy: Comfy):
+    graph = with_inputs(workflow(TEXT), "OmniStageThinker", max_tokens=16, temperature=-1.0)
+    said = [
+        comfy.texts(comfy.finished(comfy.queue(changed(graph, "2", seed=seed))))
+        for seed in (61, 62)
+    ]
+    assert said[0] == said[1], "by default each word is the likeliest"

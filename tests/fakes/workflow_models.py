@@ -7,22 +7,34 @@ from omnistage.runtime.config import Config
 
 from .lora_files import lora_weights, save
 from .tiny_diffusion import CHECKPOINTS
+from .tiny_text import TEXT_CHECKPOINTS
 
 FAMILIES = {
     "wan": "wan",
     "wan-image": "wan_i2v",
     "flux2-klein": "flux2_klein",
-    "qwen-image": "qwen_image",
+    "qwen-image": "qwen_image_controlnet",
 }
 """By a model's name in the workflows, the checkpoint that stands for it."""
 
+TEXT_FAMILIES = {"llada2": "llada2"}
+"""The same, of models whose text is denoised."""
+
 ADAPTED = "qwen-image"
 LORAS = ("style", "subject")
+CONTROLNET = "union"
 
 PICTURE = {"width": 96, "height": 64, "steps": 4}
 FILM = {**PICTURE, "frames": 9}
-SMALL = {"text_to_video": FILM, "image_to_video": FILM, "reference_edit": PICTURE, "lora": PICTURE}
-"""By the name of a workflow of these models, what to ask of DiT Sample on a CPU."""
+SMALL = {
+    "text_to_video": FILM,
+    "image_to_video": FILM,
+    "reference_edit": PICTURE,
+    "lora": PICTURE,
+    "control": PICTURE,
+    "text_diffusion": {},
+}
+"""By the name of a workflow of these models, what to ask of its nodes on a CPU."""
 
 EXAMPLE = "example.png"
 """The picture in every ComfyUI's folder of inputs."""
@@ -32,10 +44,17 @@ def settings(folder):
     """Write all checkpoints and adapters below a folder; returns `--set`'s words for them."""
     for name, family in FAMILIES.items():
         CHECKPOINTS[family](folder / name)
+    for name, family in TEXT_FAMILIES.items():
+        TEXT_CHECKPOINTS[family](folder / name)
     transformer = QwenImageTransformer2DModel.from_pretrained(folder / ADAPTED / "transformer")
     for seed, name in enumerate(LORAS):
         save(folder / ADAPTED / "loras", name, lora_weights(transformer, seed=seed, size=0.3))
-    return [f"models.{name}.source={folder / name}" for name in FAMILIES]
+    names = (*FAMILIES, *TEXT_FAMILIES)
+    controlnet = folder / ADAPTED / "controlnet"
+    return [
+        *(f"models.{name}.source={folder / name}" for name in names),
+        f"models.{ADAPTED}.controlnets.{CONTROLNET}={controlnet}",
+    ]
 
 
 def settings_of_own_models():

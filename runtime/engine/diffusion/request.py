@@ -13,7 +13,7 @@ import torch
 from ...models.lora_rows import Loras
 from ...models.program import Bundle, LoadedModel, enter_stage
 from ...models.wire import to_frame
-from ..core import EngineEvent, StageTask
+from ..core import EngineEvent, EngineEventKind, StageTask
 from .adapters import keep_apart
 from .call import ModuleCall, PendingTensor, bind
 from .collate import collator_for
@@ -90,11 +90,11 @@ class Request:
     def end_step(self) -> None:
         """See `StageContext.end_step`."""
         self.step += 1
-        self.events.append(
-            EngineEvent(
-                self.task.id, "progress", step=self.step, total=self.total, batch=self.batch
-            )
-        )
+        self._tell("progress")
+
+    def write(self, text: str) -> None:
+        """See `StageContext.write`."""
+        self._tell("text", text=text)
 
     def parts(self, name: str) -> Iterator[Bundle]:
         """See `StageContext.parts`."""
@@ -115,6 +115,10 @@ class Request:
         """See `StageContext.emit`."""
         frames = {name: to_frame(bundle) for name, bundle in outputs.items()}
         self.events.append(EngineEvent(self.task.id, "part", outputs=frames))
+
+    def _tell(self, kind: EngineEventKind, text: str = "") -> None:
+        event = EngineEvent(self.task.id, kind, self.step, self.total, self.batch, text)
+        self.events.append(event)
 
     # what the proxies do
 

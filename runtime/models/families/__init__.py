@@ -1,4 +1,4 @@
-"""The diffusion families, one file each; a new one is added to the list here."""
+"""The diffusion families, one file each; a new one is added to a list here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .qwen_image_edit import QwenImageEdit, QwenImageEditPlus
 from .qwen_image_layered import QwenImageLayered
 from .stable_diffusion_3 import StableDiffusion3
 from .stable_diffusion_xl import StableDiffusionXL
+from .text_diffusion import DiffusionGemma, LLaDA2, TextDiffusion
 from .wan import Wan
 from .wan_image import WanImage
 from .z_image import ZImage
@@ -37,3 +38,6 @@ DIFFUSION: Final[tuple[ModularFamily, ...]] = (
     *GENERIC,
 )
 """Every family that diffusers' modular blocks run."""
+
+TEXT_DIFFUSION: Final[tuple[TextDiffusion, ...]] = (LLaDA2(), DiffusionGemma())
+"""Every family whose text is denoised, by a pipeline of diffusers."""

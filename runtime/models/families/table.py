@@ -11,8 +11,10 @@ from ..modular.family import ModularFamily
 from ..modular.load import stage_blocks
 from ..modular.schedulers import scheduler_names
 from ..modular.specs import SPECS
-from . import DIFFUSION
+from ..text_pipeline import ENCODER, MODEL
+from . import DIFFUSION, TEXT_DIFFUSION
 from .generic import PIPELINES, Generic
+from .text_diffusion import TextDiffusion
 
 README: Final = Path(__file__).with_name("README.md")
 _BEGIN: Final = "<!-- families: begin -->\n"
@@ -33,6 +35,7 @@ _COLUMNS: Final = (
 def table() -> str:
     """The table in Markdown."""
     rows = [_COLUMNS, ("---",) * len(_COLUMNS), *map(_row, DIFFUSION)]
+    rows += map(_text_row, TEXT_DIFFUSION)
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -76,6 +79,24 @@ def _row(family: ModularFamily) -> tuple[str, ...]:
         _words(n for n, mode in others.items() if mode == "single"),
         _words(sorted(family.guiders)),
         _words(scheduler_names(config, schedule=family.schedule)),
+    )
+
+
+def _text_row(family: TextDiffusion) -> tuple[str, ...]:
+    """The line of a family that answers in text; its `model` is what denoises."""
+    spec = family.specs().get((MODEL, "__call__"))
+    architectures = _words(f"`{name}`" for name in family.architectures)
+    sees = family.media({"vision_config": {}})
+    return (
+        family.name,
+        f"`{family.pipeline}`, or the architecture {architectures}",
+        "thinker",
+        "text and pictures to text" if sees else "text to text",
+        "grouped" if spec else "single",
+        "-",
+        ENCODER if family.encodes else "-",
+        "-",
+        "default",
     )
 
 

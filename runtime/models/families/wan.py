@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..call_spec import Preview
+from ..checkpoint import has_component
+from ..lora_params import LOW_NOISE
 from ..modular.family import ModularFamily
 from ..modular.guider_params import PLAIN_KINDS
 from ..modular.params import FilmDecodeParams, FilmParams, guidance, side, steps
@@ -24,11 +26,6 @@ class WanParams(FilmParams):
     guidance: float = guidance(5.0)
 
 
-def has_second(index: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint has a second transformer: 2.2."""
-    return bool(index.get("transformer_2", [None])[0])
-
-
 class Wan(ModularFamily):
     """Text to film."""
 
@@ -44,11 +41,11 @@ class Wan(ModularFamily):
 
     def blocks(self, index: Mapping[str, Any]) -> str:
         """See `ModularFamily.blocks`; 2.2 has a second transformer for the late steps."""
-        return "Wan22Blocks" if has_second(index) else "WanBlocks"
+        return "Wan22Blocks" if has_component(index, LOW_NOISE) else "WanBlocks"
 
     def defaults(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """See `ModularFamily.defaults`."""
-        return {"steps": 40, "guidance": 4.0} if has_second(checkpoint.index) else {}
+        return {"steps": 40, "guidance": 4.0} if has_component(checkpoint.index, LOW_NOISE) else {}
 
     def preview(self) -> Preview | None:
         """See `ModularFamily.preview`."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..checkpoint import has_component
+from ..lora_params import LOW_NOISE
 from ..modular.params import side_of_reference
-from .wan import Wan, WanParams, has_second
+from .wan import Wan, WanParams
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
@@ -32,8 +34,8 @@ class WanImage(Wan):
 
     def blocks(self, index: Mapping[str, Any]) -> str:
         """See `ModularFamily.blocks`; 2.2 has a second transformer and no image encoder."""
-        return "Wan22Image2VideoBlocks" if has_second(index) else "WanImage2VideoAutoBlocks"
+        return "Wan22Image2VideoBlocks" if has_component(index, LOW_NOISE) else "WanImage2VideoAutoBlocks"
 
     def defaults(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """See `ModularFamily.defaults`."""
-        return {"steps": 40, "guidance": 3.5} if has_second(checkpoint.index) else {}
+        return {"steps": 40, "guidance": 3.5} if has_component(checkpoint.index, LOW_NOISE) else {}

@@ -14,6 +14,8 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SiglipVisionConfig,
+    SiglipVisionModel,
     T5Config,
     T5EncoderModel,
     UMT5Config,
@@ -32,7 +34,7 @@ SIZES = {
 DECODER = {**SIZES, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192}
 T5_SIZES = {"d_model": WIDTH, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
 PICTURE = 28
-"""Side of the pictures that CLIP's vision tower takes."""
+"""Side of the pictures that vision towers take."""
 
 
 def clip_text(tokenizer, seed, projected=False):
@@ -52,6 +54,11 @@ def clip_text(tokenizer, seed, projected=False):
 def clip_vision(seed):
     config = CLIPVisionConfig(**SIZES, projection_dim=WIDTH, image_size=PICTURE, patch_size=14)
     return effective(CLIPVisionModel(config), seed)
+
+
+def siglip_vision(seed):
+    config = SiglipVisionConfig(**SIZES, image_size=PICTURE, patch_size=14)
+    return effective(SiglipVisionModel(config), seed)
 
 
 def t5(tokenizer, seed, width=WIDTH):

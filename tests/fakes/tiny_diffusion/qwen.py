@@ -57,12 +57,17 @@ def qwen_image_edit(folder, seed=0):
     ).save_pretrained(folder)
 
 
-def qwen_image_edit_plus(folder, seed=0):
+def qwen_image_edit_plus(folder, seed=0, **transformer):
     """Edits by several pictures (the checkpoint that is known as 2509)."""
-    components = _components(seed)
+    components = _components(seed, **transformer)
     QwenImageEditPlusPipeline(
         **components, processor=_processor(components["tokenizer"])
     ).save_pretrained(folder)
+
+
+def qwen_image_edit_2511(folder, seed=0):
+    """As 2509, but for its transformer reference pictures are at time zero."""
+    qwen_image_edit_plus(folder, seed, zero_cond_t=True)
 
 
 def qwen_image_layered(folder, seed=0):

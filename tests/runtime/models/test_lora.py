@@ -120,7 +120,12 @@ def test_a_job_is_pinned_to_the_content_of_its_adapters(entry, tmp_path):
     asked = [{"name": "a", "strength": 0.5}]
     first = pinned(entry, asked)
     assert first == pinned(entry, asked)
-    assert {**first[0], "revision": None} == {"name": "a", "strength": 0.5, "revision": None}
+    assert {**first[0], "revision": None} == {
+        "name": "a",
+        "strength": 0.5,
+        "noise": "all",
+        "revision": None,
+    }
     path.write_bytes(b"2")
     assert pinned(entry, asked) != first
 
@@ -155,6 +160,13 @@ def test_a_model_lists_its_adapters_where_nodes_look(entry, tmp_path):
     assert name["enum"] == ["a"]
     (tmp_path / "a.safetensors").unlink()
     assert entry.info().loras == ()
+
+
+def test_an_adapter_for_a_second_transformer_needs_one(entry, tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(b"1")
+    with pytest.raises(InvalidRequest, match="'a' is for low noise only") as caught:
+        pinned(entry, [{"name": "a", "noise": "low"}])
+    assert (caught.value.field, caught.value.value, caught.value.allowed) == ("loras", "low", "all")
 
 
 def test_an_unknown_adapter_is_refused_before_anything_starts(entry):
@@ -273,8 +285,8 @@ class CountingLoader:
     def __init__(self):
         self.loads = []
 
-    def load(self, file, find):
-        self.loads.append(file.name)
+    def load(self, file, find, noise):
+        self.loads.append(file.name if noise == "all" else f"{file.name} {noise}")
         return Adapter(file.name, {}, 1024)
 
 
@@ -298,6 +310,14 @@ def test_an_adapter_is_loaded_once_and_the_least_recently_used_goes(shelf):
     assert loader.loads == ["a", "b", "c", "b"]
     assert list(shelf.listing()) == ["a", "b"]
     assert shelf.nbytes == 2048
+
+
+def test_an_adapter_for_high_noise_is_another_than_that_for_low(shelf):
+    shelf, loader = shelf
+    wanted = [{"name": "a", "strength": 1.0, "noise": noise} for noise in ("high", "low")]
+    with shelf.lent(wanted, lambda _: None):
+        assert list(shelf.listing()) == ["a (high noise)", "a (low noise)"]
+    assert loader.loads == ["a high", "a low"]
 
 
 def test_what_is_in_use_stays_and_its_excess_goes_afterwards(shelf):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omnistage.runtime.models.families import DIFFUSION
+from omnistage.runtime.models.families import DIFFUSION, TEXT_DIFFUSION
 from omnistage.runtime.models.families.table import table, written
 
 
@@ -12,4 +12,5 @@ def test_the_readme_is_up_to_date() -> None:
 
 def test_every_family_has_its_line() -> None:
     lines = table().splitlines()[2:]
-    assert [line.split(" ")[1] for line in lines] == [family.name for family in DIFFUSION]
+    families = [*DIFFUSION, *TEXT_DIFFUSION]
+    assert [line.split(" ")[1] for line in lines] == [family.name for family in families]

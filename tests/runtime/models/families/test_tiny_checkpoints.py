@@ -21,6 +21,7 @@ CALLS = {
     "qwen_image_controlnet": GUIDED | SIZE,
     "qwen_image_edit": GUIDED | SIZE | {"image": PICTURE},
     "qwen_image_edit_plus": GUIDED | SIZE | {"image": [PICTURE, PICTURE.rotate(180)]},
+    "qwen_image_edit_2511": GUIDED | SIZE | {"image": [PICTURE, PICTURE.rotate(180)]},
     "qwen_image_layered": GUIDED | {"image": PICTURE.convert("RGBA"), "layers": 2},
     "flux_kontext": SIZE | {"image": PICTURE, "max_area": WIDTH * HEIGHT, "_auto_resize": False},
     "wan": SIZE | {"num_frames": FRAMES},
