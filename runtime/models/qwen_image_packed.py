@@ -1,11 +1,12 @@
 """Qwen-Image's transformer over rows of any size at once: tokens concatenated, none padded.
 
-`QwenImageTransformer2DModel` takes one picture size per batch, because its rotary positions
-come from the first row only. Here every row brings its own positions and its own modulation,
-and only attention goes row by row; the layers are the model's own submodules.
+`QwenImageTransformer2DModel` takes one layout of pictures per batch, because its rotary positions
+come from the first row only. Here every row brings its own positions and its own modulation, and
+only attention goes row by row; the layers are the model's own submodules. A row has one picture or
+several: what is to be made, and what it refers to.
 
 Source: `QwenImageTransformer2DModel.forward`, `QwenImageTransformerBlock.forward` and
-`QwenDoubleStreamAttnProcessor2_0` in diffusers 0.42.1, for a model without `zero_cond_t`.
+`QwenDoubleStreamAttnProcessor2_0` in diffusers 0.42.1.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from math import prod
 from typing import Any
 
 import torch
-from diffusers.models.transformers.transformer_qwenimage import apply_rotary_emb_qwen
-from torch.nn import functional
+from diffusers.models.transformers.transformer_qwenimage import (
+    QwenDoubleStreamAttnProcessor2_0,
+    QwenImageTransformer2DModel,
+    apply_rotary_emb_qwen,
+)
+
+from .packed_blocks import Rotate, Stream, clip, double_stream, has_processors, norm_out
+from .packed_rows import PackedRows, given
 
 _USED = {
     "hidden_states",
@@ -29,265 +36,172 @@ _USED = {
     "return_dict",
 }
 
-
-_BY_ROW = re.compile(r"^time_text_embed\.|\.(img|txt)_mod\.|^norm_out\.")
+_BY_TIME = re.compile(r"^time_text_embed\.|\.img_mod\.")
+_BY_ROW = re.compile(r"\.txt_mod\.|^norm_out\.")
 _BY_TEXT = re.compile(r"^txt_|\.txt_mlp\.|\.add_[qkv]_proj$|\.to_add_out$")
 """Layers by what is on their dim 0; the others have tokens of pictures there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Neighbouring rows of equal lengths."""
-
-    rows: int
-    image: int
-    text: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Where each row's tokens are, and what belongs to them.
+class _Row:
+    """One row of a call.
 
     Attributes:
-        image, text: number of tokens of each row.
-        runs: the rows in runs of equal lengths.
-        image_row, text_row: `[tokens]`, the row each token belongs to.
-        image_rope, text_rope: `[tokens, head_dim / 2]` complex rotations.
+        image: tokens of its pictures `[n, channels]`.
+        text: tokens of its prompt that are not hidden `[t, features]`.
+        places: where in the prompt these are, `[t]`; None: from the first on.
+        length: of the prompt with the hidden ones.
+        timestep: a scalar in 0..1.
+        shapes: (frames, height, width) of each picture in tokens; the first is to be made.
     """
 
-    image: list[int]
-    text: list[int]
-    runs: list[_Run]
-    image_row: torch.Tensor
-    text_row: torch.Tensor
-    image_rope: torch.Tensor
-    text_rope: torch.Tensor
+    image: torch.Tensor
+    text: torch.Tensor
+    places: torch.Tensor | None
+    length: int
+    timestep: torch.Tensor
+    shapes: list[tuple[int, int, int]]
 
 
 class QwenImagePacked:
     """See `PackedForward`."""
 
     def accepts(self, module: Any, arguments: Mapping[str, Any]) -> bool:
-        """Plain text to image: no ControlNet, no guidance embedding, no reference frames."""
-        used = {name for name, value in arguments.items() if not _absent(value)}
-        plain = not module.zero_cond_t and not module.config.guidance_embeds
-        one_picture = all(len(shapes) == 1 for shapes in arguments["img_shapes"])
-        return used <= _USED and plain and one_picture and arguments.get("return_dict") is False
+        """Text and pictures to picture: no ControlNet, no layers, attention as it comes."""
+        return (
+            type(module) is QwenImageTransformer2DModel
+            and given(arguments) <= _USED
+            and arguments.get("return_dict") is False
+            and _shapes_fit(arguments.get("img_shapes"), arguments["hidden_states"])
+            and has_processors(
+                (block.attn for block in module.transformer_blocks),
+                QwenDoubleStreamAttnProcessor2_0,
+            )
+        )
 
     def run(self, module: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
         """One forward; each call gets its `(noise_pred [rows, tokens, channels],)`."""
-        images, texts = _images_and_texts(calls)
-        shapes = [shape for call in calls for shape in _shapes_by_row(call)]
-        timestep = torch.cat([call["timestep"] for call in calls])
-        order = _order(images, texts)
-        out = packed_forward(
-            module,
-            [images[i] for i in order],
-            [texts[i] for i in order],
-            timestep[torch.tensor(order, device=timestep.device)],
-            [shapes[i] for i in order],
-        )
-        by_row = dict(zip(order, out, strict=True))
-        return [(torch.stack(rows),) for rows in _rows_by_call(by_row, calls)]
+        own = _rows_of(calls)
+        rows = PackedRows.of(own, own[0].image.device)
+        out = _forward(module, rows.arrange(own), rows)
+        return rows.results(out, [len(call["hidden_states"]) for call in calls])
 
     def row_map(
         self, module: Any, calls: Sequence[Mapping[str, Any]]
     ) -> Callable[[str], torch.Tensor]:
         """See `RowMap`: tokens of pictures, tokens of texts, or rows themselves."""
-        images, texts = _images_and_texts(calls)
-        order = _order(images, texts)
-        rows = torch.tensor(order)
-        by_image = rows.repeat_interleave(torch.tensor([len(images[i]) for i in order]))
-        by_text = rows.repeat_interleave(torch.tensor([len(texts[i]) for i in order]))
+        rows = PackedRows.of(_rows_of(calls), torch.device("cpu"))
+        by_row = torch.tensor(rows.order)
+        by_time = by_row.repeat(2 if module.zero_cond_t else 1)
+        by_text, by_image = by_row[rows.text_row], by_row[rows.image_row]
 
         def owners(layer: str) -> torch.Tensor:
+            if _BY_TIME.search(layer):
+                return by_time
             if _BY_ROW.search(layer):
-                return rows
+                return by_row
             return by_text if _BY_TEXT.search(layer) else by_image
 
         return owners
 
 
-def _images_and_texts(
-    calls: Sequence[Mapping[str, Any]],
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    images = [row for call in calls for row in call["hidden_states"]]
-    return images, [row for call in calls for row in _unpadded_texts(call)]
+def _shapes_fit(shapes: Any, images: torch.Tensor) -> bool:
+    """Whether all rows of a call have the same pictures, and these are its tokens.
 
-
-def _order(images: Sequence[torch.Tensor], texts: Sequence[torch.Tensor]) -> list[int]:
-    """Rows of equal lengths side by side, so that they share an attention call."""
-    return sorted(range(len(images)), key=lambda i: (len(images[i]), len(texts[i])))
-
-
-def packed_forward(
-    module: Any,
-    images: Sequence[torch.Tensor],
-    texts: Sequence[torch.Tensor],
-    timestep: torch.Tensor,
-    shapes: Sequence[tuple[int, int, int]],
-) -> list[torch.Tensor]:
-    """The transformer over rows of any size.
-
-    Args:
-        module: a `QwenImageTransformer2DModel`.
-        images: each row's latent tokens `[n_i, channels]`; rows of equal lengths are faster
-            side by side.
-        texts: each row's prompt tokens `[t_i, features]`.
-        timestep: `[rows]`, in 0..1.
-        shapes: each row's (frames, height, width) in tokens.
-
-    Returns:
-        Each row's prediction `[n_i, channels]`.
+    diffusers gives an entry for each prompt: it holds for all pictures of the call.
     """
-    rows = _rows(module, images, texts, shapes)
-    image = module.img_in(torch.cat(list(images)))
-    text = module.txt_in(module.txt_norm(torch.cat(list(texts))))
-    temb = module.time_text_embed(timestep.to(image.dtype), image)
-    for block in module.transformer_blocks:
-        image, text = _block(block, image, text, temb, rows)
-    scale, shift = module.norm_out.linear(module.norm_out.silu(temb).to(image.dtype)).chunk(2, -1)
-    image = _shift_scale(module.norm_out.norm(image), shift, scale, rows.image_row)
-    return list(module.proj_out(image).split(rows.image))
-
-
-def _rows(
-    module: Any,
-    images: Sequence[torch.Tensor],
-    texts: Sequence[torch.Tensor],
-    shapes: Sequence[tuple[int, int, int]],
-) -> _Rows:
-    device = images[0].device
-    ropes = [
-        module.pos_embed([[shape]], max_txt_seq_len=len(text), device=device)
-        for shape, text in zip(shapes, texts, strict=True)
-    ]
-    image, text = [len(x) for x in images], [len(x) for x in texts]
-    index = torch.arange(len(images), device=device)
-    runs = [_Run(len(list(same)), *key) for key, same in groupby(zip(image, text, strict=True))]
-    return _Rows(
-        image,
-        text,
-        runs,
-        index.repeat_interleave(torch.tensor(image, device=device)),
-        index.repeat_interleave(torch.tensor(text, device=device)),
-        torch.cat([rope[0] for rope in ropes]),
-        torch.cat([rope[1] for rope in ropes]),
+    return (
+        isinstance(shapes, list)
+        and isinstance(shapes[0], list)
+        and all(own == shapes[0] for own in shapes)
+        and sum(map(prod, shapes[0])) == images.shape[1]
     )
+
+
+def _rows_of(calls: Sequence[Mapping[str, Any]]) -> list[_Row]:
+    return [row for call in calls for row in _rows_of_call(call)]
+
+
+def _rows_of_call(call: Mapping[str, Any]) -> Iterator[_Row]:
+    images, shapes = call["hidden_states"], call["img_shapes"][0]
+    mask = call.get("encoder_hidden_states_mask")
+    times = call["timestep"].expand(len(images))
+    for i, (image, text) in enumerate(zip(images, call["encoder_hidden_states"], strict=True)):
+        places = None if mask is None else mask[i].nonzero()[:, 0]
+        shown = text if places is None else text[places]
+        yield _Row(image, shown, places, len(text), times[i], shapes)
+
+
+def _forward(module: Any, own: Sequence[_Row], rows: PackedRows) -> torch.Tensor:
+    """The transformer over packed rows; tokens of all pictures `[tokens, channels]`."""
+    image = module.img_in(torch.cat([row.image for row in own]))
+    text = module.txt_in(module.txt_norm(torch.cat([row.text for row in own])))
+    timestep = torch.stack([row.timestep for row in own]).to(image.dtype)
+    modulation = rows.image_row
+    if module.zero_cond_t:
+        timestep = torch.cat([timestep, timestep * 0])
+        modulation = modulation + len(own) * _is_reference(own, image.device)
+    temb = module.time_text_embed(timestep, image)
+    rotate = _rotary(module, own, image.device)
+    for block in module.transformer_blocks:
+        image, text = _block(block, image, text, temb, modulation, rows, rotate)
+    image = norm_out(module.norm_out, image, temb[: len(own)], rows.image_row)
+    return module.proj_out(image)
+
+
+def _is_reference(own: Sequence[_Row], device: torch.device) -> torch.Tensor:
+    """`[tokens]`: 1 for tokens of pictures that are only referred to, else 0."""
+    made = [prod(row.shapes[0]) for row in own]
+    parts = [n for row, size in zip(own, made, strict=True) for n in (size, len(row.image) - size)]
+    kinds = torch.tensor([0, 1] * len(own), device=device)
+    counts = torch.tensor(parts, device=device)
+    return kinds.repeat_interleave(counts, output_size=sum(parts))
+
+
+def _rotary(module: Any, own: Sequence[_Row], device: torch.device) -> Rotate:
+    rope = torch.cat([part for row in own for part in _rope(module, row, device)])
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        return apply_rotary_emb_qwen(x[None], rope, use_real=False)[0]
+
+    return rotate
+
+
+def _rope(module: Any, row: _Row, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Complex rotations `[tokens, head_dim / 2]` of a row's text and of its pictures."""
+    image, text = module.pos_embed([row.shapes], max_txt_seq_len=row.length, device=device)
+    return text if row.places is None else text[row.places], image
 
 
 def _block(
-    block: Any, image: torch.Tensor, text: torch.Tensor, temb: torch.Tensor, rows: _Rows
+    block: Any,
+    image: torch.Tensor,
+    text: torch.Tensor,
+    temb: torch.Tensor,
+    modulation: torch.Tensor,
+    rows: PackedRows,
+    rotate: Rotate,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One double-stream block: joint attention, then an MLP per stream."""
-    image_mod1, image_mod2 = block.img_mod(temb).chunk(2, dim=-1)
-    text_mod1, text_mod2 = block.txt_mod(temb).chunk(2, dim=-1)
-    image_in, image_gate = _modulate(block.img_norm1(image), image_mod1, rows.image_row)
-    text_in, text_gate = _modulate(block.txt_norm1(text), text_mod1, rows.text_row)
-    image_out, text_out = _attention(block.attn, image_in, text_in, rows)
-    image = torch.addcmul(image, image_gate, image_out)
-    text = torch.addcmul(text, text_gate, text_out)
-    image_in, image_gate = _modulate(block.img_norm2(image), image_mod2, rows.image_row)
-    image = torch.addcmul(image, image_gate, block.img_mlp(image_in))
-    text_in, text_gate = _modulate(block.txt_norm2(text), text_mod2, rows.text_row)
-    text = torch.addcmul(text, text_gate, block.txt_mlp(text_in))
-    return _clip(image), _clip(text)
-
-
-def _modulate(
-    x: torch.Tensor, parameters: torch.Tensor, row: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    shift, scale, gate = parameters.chunk(3, dim=-1)
-    return _shift_scale(x, shift, scale, row), gate.index_select(0, row)
-
-
-def _shift_scale(
-    x: torch.Tensor, shift: torch.Tensor, scale: torch.Tensor, row: torch.Tensor
-) -> torch.Tensor:
-    """x * (1 + scale) + shift, with each token taking the values of its row."""
-    shift, scale = shift.index_select(0, row), (1 + scale).index_select(0, row)
-    return torch.addcmul(shift, x, scale)
-
-
-def _attention(
-    attn: Any, image: torch.Tensor, text: torch.Tensor, rows: _Rows
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Each row's text and image tokens attend to each other, and to no other row's."""
-    head_dim = attn.inner_dim // attn.heads
-    image_q, image_k, image_v = (
-        f(image).unflatten(-1, (-1, head_dim)) for f in (attn.to_q, attn.to_k, attn.to_v)
+    """Tokens of pictures and of texts after one block."""
+    text, image = double_stream(
+        block.attn,
+        Stream(
+            text,
+            block.txt_mod(temb[: len(rows.order)]),
+            rows.text_row,
+            block.txt_norm1,
+            block.txt_norm2,
+            block.txt_mlp,
+        ),
+        Stream(
+            image,
+            block.img_mod(temb),
+            modulation,
+            block.img_norm1,
+            block.img_norm2,
+            block.img_mlp,
+        ),
+        rows,
+        rotate,
     )
-    text_q, text_k, text_v = (
-        f(text).unflatten(-1, (-1, head_dim))
-        for f in (attn.add_q_proj, attn.add_k_proj, attn.add_v_proj)
-    )
-    image_q = _rotate(attn.norm_q(image_q), rows.image_rope)
-    image_k = _rotate(attn.norm_k(image_k), rows.image_rope)
-    text_q = _rotate(attn.norm_added_q(text_q), rows.text_rope)
-    text_k = _rotate(attn.norm_added_k(text_k), rows.text_rope)
-
-    images = [x.split([r.rows * r.image for r in rows.runs]) for x in (image_q, image_k, image_v)]
-    texts = [x.split([r.rows * r.text for r in rows.runs]) for x in (text_q, text_k, text_v)]
-    outs = [
-        _joint(run, [x[i] for x in texts], [x[i] for x in images])
-        for i, run in enumerate(rows.runs)
-    ]
-    image_outs, text_outs = zip(*outs, strict=True)
-    return attn.to_out[0](torch.cat(image_outs)), attn.to_add_out(torch.cat(text_outs))
-
-
-def _joint(
-    run: _Run, text: list[torch.Tensor], image: list[torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention within each row of a run; q, k and v are `[rows * tokens, heads, head_dim]`.
-
-    Returns:
-        Image and text outputs `[rows * tokens, channels]`.
-    """
-
-    def by_row(x: torch.Tensor) -> torch.Tensor:
-        return x.reshape(run.rows, -1, *x.shape[1:])
-
-    q, k, v = (
-        torch.cat([by_row(t), by_row(i)], dim=1).transpose(1, 2)
-        for t, i in zip(text, image, strict=True)
-    )
-    out = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-    return out[:, run.text :].flatten(0, 1), out[:, : run.text].flatten(0, 1)
-
-
-def _rotate(x: torch.Tensor, rope: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding of `[tokens, heads, head_dim]`."""
-    return apply_rotary_emb_qwen(x[None], rope, use_real=False)[0]
-
-
-def _absent(value: Any) -> bool:
-    return value is None or (isinstance(value, Mapping) and not value)
-
-
-def _clip(x: torch.Tensor) -> torch.Tensor:
-    return x.clip(-65504, 65504) if x.dtype is torch.float16 else x
-
-
-def _unpadded_texts(call: Mapping[str, Any]) -> list[torch.Tensor]:
-    mask = call.get("encoder_hidden_states_mask")
-    texts = call["encoder_hidden_states"]
-    if mask is None:
-        return list(texts)
-    return [text[own.bool()] for text, own in zip(texts, mask, strict=True)]
-
-
-def _rows_by_call(
-    by_row: Mapping[int, torch.Tensor], calls: Sequence[Mapping[str, Any]]
-) -> Iterator[list[torch.Tensor]]:
-    """The rows of each call in turn."""
-    start = 0
-    for call in calls:
-        end = start + len(call["hidden_states"])
-        yield [by_row[i] for i in range(start, end)]
-        start = end
-
-
-def _shapes_by_row(call: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """diffusers gives one shape entry per prompt: it holds for all pictures of the call."""
-    return [call["img_shapes"][0][0]] * len(call["hidden_states"])
+    return clip(image), clip(text)

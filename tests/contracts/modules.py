@@ -138,6 +138,10 @@ def qwen_controlled(i: int) -> Arguments:
     return {**qwen_call(i), "controlnet_block_samples": [randn(20 + i, 1, 16, 64)]}
 
 
+def qwen_edit(i: int) -> Arguments:
+    return {**qwen_call(i), "img_shapes": [[(1, 2, 4), (1, 2, 4)]]}
+
+
 def qwen_layered(i: int) -> Arguments:
     layers = {"img_shapes": [[(1, 2, 4), (1, 2, 4)]], "additional_t_cond": torch.tensor([i])}
     return {**qwen_call(i), **layers}
@@ -1070,6 +1074,7 @@ CASES = {
     ),
     "qwen image": Case("QwenImageTransformer2DModel", qwen(), qwen_call),
     "qwen image with control": Case("QwenImageTransformer2DModel", qwen(), qwen_controlled),
+    "qwen image edit": Case("QwenImageTransformer2DModel", qwen(zero_cond_t=True), qwen_edit),
     "qwen image layered": Case(
         "QwenImageTransformer2DModel",
         qwen(use_additional_t_cond=True, use_layer3d_rope=True),

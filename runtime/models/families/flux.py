@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..call_spec import SpecTable
 from ..modular.family import ModularFamily
 from ..modular.params import SampleParams, UnguidedTextParams, guidance, steps
 from ..modular.schedulers import Schedule
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
+
+
+def flux_specs() -> SpecTable:
+    """How calls of Flux.1's transformer merge."""
+    from ..flux_packed import FluxPacked
+    from ..modular.specs import packed_specs
+
+    return packed_specs("FluxTransformer2DModel", FluxPacked())
 
 
 class FluxParams(SampleParams):
@@ -37,3 +46,7 @@ class Flux(ModularFamily):
         """See `ModularFamily.defaults`; schnell is distilled to four steps without guidance."""
         guided = checkpoint.read_json("transformer/config.json").get("guidance_embeds")
         return {} if guided else {"steps": 4, "guidance": 0.0}
+
+    def specs(self) -> SpecTable:
+        """See `ModularFamily.specs`."""
+        return flux_specs()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..call_spec import SpecTable
 from ..modular.family import ModularFamily
 from ..modular.params import UnguidedTextParams, guidance, side_of_reference, steps
 from ..modular.schedulers import Schedule
-from .flux import FluxParams
+from .flux import FluxParams, flux_specs
 
 
 class FluxKontextParams(FluxParams):
@@ -31,3 +32,7 @@ class FluxKontext(ModularFamily):
     schedule: ClassVar[Schedule] = "flow"
     references: ClassVar = 1
     negatives: ClassVar = False
+
+    def specs(self) -> SpecTable:
+        """See `ModularFamily.specs`."""
+        return flux_specs()

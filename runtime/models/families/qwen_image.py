@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ..call_spec import Preview, SpecTable
@@ -20,6 +19,14 @@ MAX_TOKENS: Final = 1024
 
 _TEMPLATE_TOKENS: Final = 64
 """Room for the prompt template, of which 34 tokens are dropped again."""
+
+
+def qwen_image_specs() -> SpecTable:
+    """How calls of Qwen-Image's transformer merge."""
+    from ..modular.specs import packed_specs
+    from ..qwen_image_packed import QwenImagePacked
+
+    return packed_specs("QwenImageTransformer2DModel", QwenImagePacked())
 
 
 class QwenImageTextParams(TextEncodeParams):
@@ -52,12 +59,7 @@ class QwenImage(ModularFamily):
 
     def specs(self) -> SpecTable:
         """See `ModularFamily.specs`."""
-        from ..modular.specs import SPECS
-        from ..qwen_image_packed import QwenImagePacked
-
-        call = "__call__"
-        spec = SPECS["QwenImageTransformer2DModel"][call]
-        return {("transformer", call): replace(spec, packed=QwenImagePacked())}
+        return qwen_image_specs()
 
     def preview(self) -> Preview | None:
         """See `ModularFamily.preview`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..call_spec import SpecTable
 from ..modular.family import ModularFamily
 from ..modular.guider_params import PLAIN_KINDS
 from ..modular.params import EditParams
+from .qwen_image import qwen_image_specs
 
 _COMPONENTS = frozenset({"transformer", "vae", "text_encoder", "tokenizer", "processor"})
 
@@ -26,6 +28,10 @@ class QwenImageEdit(ModularFamily):
     needs_mask: ClassVar = True
     negatives: ClassVar = False
 
+    def specs(self) -> SpecTable:
+        """See `ModularFamily.specs`."""
+        return qwen_image_specs()
+
 
 class QwenImageEditPlus(ModularFamily):
     """Several pictures and an instruction."""
@@ -38,3 +44,7 @@ class QwenImageEditPlus(ModularFamily):
     references: ClassVar = 3
     needs_reference: ClassVar = True
     negatives: ClassVar = False
+
+    def specs(self) -> SpecTable:
+        """See `ModularFamily.specs`."""
+        return qwen_image_specs()

@@ -7,10 +7,11 @@ class or an argument that is not here runs alone, which is always right.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ..call_spec import CallSpec
+from ..call_spec import CallSpec, PackedForward, SpecTable
 
 
 def _spec(primary: str, *others: str, **more: Any) -> CallSpec:
@@ -255,3 +256,10 @@ SPECS: Mapping[str, Mapping[str, CallSpec]] = MappingProxyType(
     {name: {"__call__": spec} for name, spec in {**_DENOISERS, **_ENCODERS}.items()} | dict(_VAES)
 )
 """Specs by class name, then by method."""
+
+
+def packed_specs(cls: str, packed: PackedForward) -> SpecTable:
+    """How calls of a family's `transformer` merge that is of this class and can be packed."""
+    return {
+        ("transformer", method): replace(spec, packed=packed) for method, spec in SPECS[cls].items()
+    }

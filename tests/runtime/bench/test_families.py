@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from omnistage.runtime.bench import run
+from omnistage.tests.fakes.codecs import fill_batches
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
 
 
 def test_eight_requests_share_forwards_and_come_to_what_each_comes_to_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fill_batches(monkeypatch)
     CHECKPOINTS["flux"](tmp_path / "checkpoints" / "flux")
     (tmp_path / "checkpoints" / "something else").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -20,7 +22,7 @@ def test_eight_requests_share_forwards_and_come_to_what_each_comes_to_alone(
     assert {(row["case"].split(", ")[2], row["baseline"]) for row in rows} == {
         (case, baseline)
         for case in ("one size", "mixed sizes")
-        for baseline in ("one by one", "single")
+        for baseline in ("one by one", "grouped", "single")
     }
     for row in rows:
         assert row["max_abs_diff"] <= 2e-5 * row["scale"]

@@ -4,13 +4,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffusers import QwenImageTransformer2DModel, UNet2DConditionModel
+from diffusers import (
+    FluxTransformer2DModel,
+    QwenImageTransformer2DModel,
+    UNet2DConditionModel,
+)
 
 from omnistage.runtime.engine.diffusion.adapters import keep_apart, try_mixing
 from omnistage.runtime.engine.diffusion.batch import pick
 from omnistage.runtime.engine.diffusion.call import ModuleCall
 from omnistage.runtime.engine.diffusion.collate import collator_for
 from omnistage.runtime.models.call_spec import CallSpec
+from omnistage.runtime.models.flux_packed import FluxPacked
 from omnistage.runtime.models.lora import LoRAFolders
 from omnistage.runtime.models.lora_load import Adapter, AdapterLoader, LayerChange
 from omnistage.runtime.models.lora_shelf import Lent
@@ -28,6 +33,7 @@ QWEN = CallSpec(
     deferred=True,
     packed=QwenImagePacked(),
 )
+FLUX = CallSpec(primary="hidden_states", deferred=True, packed=FluxPacked())
 UNET = CallSpec(
     primary="sample",
     rows=frozenset({"sample", "timestep", "encoder_hidden_states"}),
@@ -150,6 +156,87 @@ def test_a_mixed_forward_equals_each_call_alone(qwen, mode):
 
 def _bare(call):
     return call.module, call.spec, call.arguments
+
+
+def edit_arguments(i, *, side, words, rows=1):
+    """With a reference picture, but for the first."""
+    shapes = [(1, side, side), (1, 2, 3)][: 2 if i else 1]
+    arguments = qwen_arguments(i, side=side, words=words, rows=rows)
+    tokens = sum(height * width for _, height, width in shapes)
+    generator = torch.Generator().manual_seed(i)
+    return {
+        **arguments,
+        "hidden_states": torch.randn(rows, tokens, 16, generator=generator),
+        "img_shapes": [shapes] * rows,
+    }
+
+
+def flux_arguments(i, *, side, words, rows=1):
+    generator = torch.Generator().manual_seed(i)
+    positions = torch.cartesian_prod(torch.arange(1), torch.arange(side), torch.arange(side))
+    return {
+        "hidden_states": torch.randn(rows, side * side, 16, generator=generator),
+        "encoder_hidden_states": torch.randn(rows, words, 8, generator=generator),
+        "pooled_projections": torch.randn(rows, 8, generator=generator),
+        "timestep": torch.rand(1, generator=generator),
+        "guidance": torch.full((1,), 3.0 + i).expand(rows),
+        "img_ids": positions.float(),
+        "txt_ids": torch.zeros(words, 3),
+        "return_dict": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cls", "config", "spec", "arguments"),
+    [
+        (
+            QwenImageTransformer2DModel,
+            {"out_channels": 4, "zero_cond_t": True},
+            QWEN,
+            edit_arguments,
+        ),
+        (
+            FluxTransformer2DModel,
+            {"num_single_layers": 2, "pooled_projection_dim": 8, "guidance_embeds": True},
+            FLUX,
+            flux_arguments,
+        ),
+    ],
+    ids=["edit", "flux"],
+)
+def test_every_layer_of_a_packed_forward_knows_its_rows(cls, config, spec, arguments):
+    config = {
+        "in_channels": 16,
+        "num_layers": 2,
+        "attention_head_dim": 16,
+        "num_attention_heads": 2,
+        "joint_attention_dim": 8,
+        "axes_dims_rope": (8, 4, 4),
+        **config,
+    }
+    module = random_weights(cls(**config))
+    layers = {n: part for n, part in module.named_modules() if isinstance(part, torch.nn.Linear)}
+    assert len(layers) > 30
+
+    def calls(adapter):
+        loras = ((Lent(adapter, 1.0),), (), (Lent(adapter, -0.5),), ())
+        sizes = ((2, 4, 1), (3, 3, 2), (1, 6, 1), (2, 4, 2))
+        return [
+            call_of(module, spec, arguments(i, side=side, words=words, rows=rows), loras[i])
+            for i, (side, words, rows) in enumerate(sizes)
+        ]
+
+    for name, layer in layers.items():
+        down = random_weights(torch.nn.Linear(layer.in_features, 2, bias=False))
+        up = random_weights(torch.nn.Linear(2, layer.out_features, bias=False))
+        adapter = Adapter("A", {"transformer": {name: LayerChange(down, up, 2, 2)}}, 1)
+        try_mixing(calls(adapter)[0])
+        assert set(adapter.mixes.values()) == {True}, name
+        alone = [call.run_alone()[0] for call in calls(adapter)]
+        together, forwards = run(calls(adapter))
+        assert forwards == 1
+        for got, want in zip(together, alone, strict=True):
+            assert float((got[0] - want).abs().max()) <= 2e-5 * float(want.abs().max()), name
 
 
 def test_calls_are_apart_until_mixing_is_proved_on_the_first_of_them(qwen):
