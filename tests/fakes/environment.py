@@ -1,7 +1,7 @@
-"""A main program that prints its environment."""
+"""A main program that says what its environment is."""
 
 import os
+import sys
 
 if __name__ == "__main__":
-    for name, value in os.environ.items():
-        print(f"{name}={value}")
+    sys.stdout.writelines(f"{name}={value}\n" for name, value in os.environ.items())
