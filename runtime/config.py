@@ -124,7 +124,7 @@ class ModelConfig(_Section):
     )
 
     controlnets: dict[str, str] = Field(
-        default_factory=dict, description="ControlNets by name, each a folder or a hub id."
+        default_factory=dict, description="ControlNets by name, each a folder, a hub id or a file."
     )
     trust_remote_code: bool = Field(
         default=False,

@@ -36,7 +36,8 @@ class ModelEntry:
         model_folders, comfyui: where files are looked for.
         lora_folders: folders with adapters, besides the model's own `loras`.
         lora_mb: what all adapters in memory may take; None: 2048 on a GPU, 512 on a CPU.
-        controlnets: a folder or a hub id of each, by the name that requests use.
+        controlnets: a folder, a hub id or a file of each, by the name that requests use; files
+            in ComfyUI's folders have their own.
         trust_remote_code: whether Python code that comes with the model may be run.
     """
 
@@ -67,7 +68,7 @@ class ModelEntry:
         found = open_model(self.source, folders, files=self.files, base=self.base)
         return replace(
             found,
-            controlnets=open_controlnets(self.controlnets, found.family),
+            controlnets=open_controlnets(self.controlnets, found, folders),
             trust_remote_code=self.trust_remote_code,
         )
 

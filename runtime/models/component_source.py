@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +17,14 @@ class ComponentSource:
         folder: holds its config, and its weights unless `file` does.
         file: of its weights.
         prefix: what its tensors' names begin with in that file.
+        config: of what is in the file, where no folder holds it.
     """
 
     name: str
     folder: Path
     file: Path | None = None
     prefix: str = ""
+    config: Mapping[str, Any] | None = None
 
     @property
     def words(self) -> str:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..protocol.errors import ModelLoadFailed
-from .file_signatures import PARTS, STRANGERS, UNLOADED_QUANTISATIONS
+from .file_signatures import (
+    CONTROLNET,
+    CONTROLNETS,
+    PARTS,
+    STRANGERS,
+    UNLOADED_QUANTISATIONS,
+    Signature,
+)
 from .tensor_file import TensorFile, TensorInfo
 
 SCALES = frozenset({"scale_weight", "weight_scale"})
@@ -20,6 +27,7 @@ SCALE_NOTES = frozenset({"scaled_fp8", "scale_input", "input_scale", "comfy_quan
 _SECTIONS = (
     re.compile(r"model\.diffusion_model\."),
     re.compile(r"diffusion_model\."),
+    re.compile(r"control_model\."),
     re.compile(r"net\."),
     re.compile(r"first_stage_model\."),
     re.compile(r"vae\."),
@@ -38,7 +46,7 @@ class FilePart:
 
     Attributes:
         words: what it is, for people: `the transformer of FLUX.1`.
-        component: `transformer`, `vae` or `text_encoder`.
+        component: `transformer`, `unet`, `vae`, `text_encoder` or `controlnet`.
         classes: names of the classes that can load it.
         prefix: what its tensors' names begin with in this file.
         config: the folder in `configs` that describes a model with it; empty: none.
@@ -73,19 +81,33 @@ def kind_of(file: TensorFile) -> FileKind:
         ModelLoadFailed: it is of a known kind that is no component, such as a LoRA, or is
             quantised in a way that is not loaded; says which.
     """
-    name = file.path.name
-    _refuse_strangers(file)
+    _refuse_strangers(file, "a model")
     sections = _sections(file.tensors)
     found = [_part(prefix, tensors) for prefix, tensors in sections.items()]
     parts = tuple(part for part in found if part is not None)
     for part in parts:
-        if not part.classes:
-            raise ModelLoadFailed(
-                f"The file {file.path} is {part.words}, which this runtime does not serve.",
-                field=name,
-            )
+        _check_served(file, part)
     shared = next(iter(sections)) if len(sections) == 1 else ""
     return FileKind(parts, _quantisation(file), shared)
+
+
+def controlnet_in(file: TensorFile) -> FilePart:
+    """The ControlNet that a file holds.
+
+    Raises:
+        ModelLoadFailed: it holds something else, or a ControlNet that is not served; says which.
+    """
+    _refuse_strangers(file, CONTROLNET)
+    sections = _sections(file.tensors)
+    found = [_part(prefix, tensors, CONTROLNETS) for prefix, tensors in sections.items()]
+    part = next((part for part in found if part is not None), None)
+    if part is None:
+        others = [_part(prefix, tensors) for prefix, tensors in sections.items()]
+        other = next((part for part in others if part is not None), None)
+        reason = f"is {other.words}, not {CONTROLNET}" if other else "is no ControlNet known here"
+        raise ModelLoadFailed(f"The file {file.path} {reason}.", field=file.path.name)
+    _check_served(file, part)
+    return part
 
 
 def unknown(file: TensorFile) -> ModelLoadFailed:
@@ -98,13 +120,23 @@ def unknown(file: TensorFile) -> ModelLoadFailed:
     )
 
 
-def _refuse_strangers(file: TensorFile) -> None:
+def _check_served(file: TensorFile, part: FilePart) -> None:
+    if not part.classes:
+        raise ModelLoadFailed(
+            f"The file {file.path} is {part.words}, which this runtime does not serve.",
+            field=file.path.name,
+        )
+
+
+def _refuse_strangers(file: TensorFile, wanted: str) -> None:
     names = file.tensors
     for words, pattern in STRANGERS:
+        if words == wanted:
+            continue
         hits = sum(1 for name in names if pattern.search(name))
         if hits:
             raise ModelLoadFailed(
-                f"The file {file.path} is {words}, not a model ({hits} of its {len(names)} "
+                f"The file {file.path} is {words}, not {wanted} ({hits} of its {len(names)} "
                 "tensors say so).",
                 field=file.path.name,
             )
@@ -128,8 +160,10 @@ def _sections(tensors: Mapping[str, TensorInfo]) -> dict[str, dict[str, TensorIn
     return sections
 
 
-def _part(prefix: str, tensors: Mapping[str, TensorInfo]) -> FilePart | None:
-    signature = next((known for known in PARTS if known.fits(tensors)), None)
+def _part(
+    prefix: str, tensors: Mapping[str, TensorInfo], known: Sequence[Signature] = PARTS
+) -> FilePart | None:
+    signature = next((kind for kind in known if kind.fits(tensors)), None)
     if signature is None:
         return None
     variant = signature.variant(tensors)

@@ -40,7 +40,7 @@ class Signature:
 
     Attributes:
         words: what it is.
-        component: `transformer`, `vae` or `text_encoder`.
+        component: `transformer`, `unet`, `vae`, `text_encoder` or `controlnet`.
         classes: that load it; none: this runtime does not serve it.
         marks: alternatives; a file with all names of one is of this kind.
         probes: names of tensors whose shapes tell the variants apart, in both spellings.
@@ -334,6 +334,62 @@ _TEXT_ENCODERS = (
 PARTS: tuple[Signature, ...] = (*_DENOISERS, *_VAES, *_TEXT_ENCODERS)
 """Tried in this order."""
 
+CONTROLNETS: tuple[Signature, ...] = (
+    Signature("a Control-LoRA", "controlnet", (), (("lora_controlnet",),)),
+    Signature(
+        "a ControlNet Union of Stable Diffusion XL",
+        "controlnet",
+        (),
+        (("task_embedding", "control_add_embedding.linear_1.weight"),),
+    ),
+    Signature(
+        "a ControlNet of Stable Diffusion XL",
+        "controlnet",
+        ("ControlNetModel",),
+        (
+            ("controlnet_cond_embedding.conv_in.weight", "add_embedding.linear_1.weight"),
+            ("input_hint_block.0.weight", "label_emb.0.0.weight"),
+        ),
+    ),
+    Signature(
+        "a ControlNet of Stable Diffusion 1 or 2",
+        "controlnet",
+        (),
+        (
+            ("controlnet_cond_embedding.conv_in.weight", "controlnet_mid_block.weight"),
+            ("input_hint_block.0.weight", "middle_block_out.0.weight"),
+        ),
+    ),
+    Signature(
+        "a ControlNet of Qwen-Image",
+        "controlnet",
+        ("QwenImageControlNetModel",),
+        (("controlnet_x_embedder.weight", "transformer_blocks.0.img_mod.1.weight"),),
+    ),
+    Signature(
+        "a ControlNet of FLUX.1",
+        "controlnet",
+        (),
+        (
+            ("controlnet_x_embedder.weight", "context_embedder.weight"),
+            ("controlnet_blocks.0.weight", "double_blocks.0.img_attn.norm.key_norm.scale"),
+        ),
+    ),
+    Signature(
+        "a ControlNet of Stable Diffusion 3",
+        "controlnet",
+        (),
+        (("controlnet_blocks.0.weight", "pos_embed_input.proj.weight"),),
+    ),
+    Signature(
+        "a ControlNet of Z-Image", "controlnet", (), (("control_all_x_embedder.2-1.weight",),)
+    ),
+)
+"""Beside a model's components, so not among `PARTS`; tried in this order."""
+
+CONTROLNET = "a ControlNet"
+"""What they are called among `STRANGERS`."""
+
 STRANGERS = tuple(
     (words, re.compile(pattern))
     for words, pattern in (
@@ -342,7 +398,7 @@ STRANGERS = tuple(
             r"\.lora_[AB]\.|\.lora_(up|down)\.|\.lora\.(up|down)\.|\.(lokr|hada)_w\d|\.dora_scale",
         ),
         (
-            "a ControlNet",
+            CONTROLNET,
             r"^(control_model|controlnet_|controlnet\.)|input_hint_block\.|^control_layers\.|"
             r"^controlnet_blocks\.",
         ),

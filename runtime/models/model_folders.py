@@ -19,6 +19,7 @@ KINDS = {
     "vae": ("vae",),
     "checkpoints": ("checkpoints",),
     "loras": ("loras",),
+    "controlnet": ("controlnet", "t2i_adapter"),
 }
 """ComfyUI's kinds of model files, and the folders of each in its `models`."""
 

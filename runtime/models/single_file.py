@@ -38,7 +38,7 @@ def load_file_module(source: ComponentSource, cls: Any, *, dtype: str, device: s
     """A module of a class of diffusers or transformers, in evaluation mode, from a file.
 
     Args:
-        source: with a `file`; its folder holds `config.json`.
+        source: with a `file`; its folder holds `config.json`, unless it has a `config`.
         cls: the module's class.
         dtype: of weights that are not quantised, and of the arithmetic on those that are.
         device: where to put it.
@@ -82,7 +82,7 @@ def _load_diffusers(
 ) -> nn.Module:
     from accelerate import init_empty_weights
 
-    config = cls.load_config(source.folder, local_files_only=True)
+    config = source.config or cls.load_config(source.folder, local_files_only=True)
     with init_empty_weights():
         empty = cls.from_config(config)
     tensors = _converted(_read(file, source, dtype), empty, dict(config), file)
@@ -211,10 +211,11 @@ def _converter(cls: str) -> Callable[[Tensors, Mapping[str, Any]], Tensors] | No
     def convert(tensors: Tensors, config: Mapping[str, Any]) -> Tensors:
         if cls == "UNet2DConditionModel":  # this mapping looks for the prefix
             tensors = {f"model.diffusion_model.{k}": v for k, v in tensors.items()}
-        apart = _flux2_extras(tensors) if cls == "AutoencoderKLFlux2" else {}
+        apart = _BEYOND[cls](tensors) if cls in _BEYOND else {}
         takes_config = "config" in inspect.signature(mapping).parameters
         given = {"config": config} if takes_config else {}
-        return {**mapping(checkpoint=dict(tensors), **given), **apart}
+        mapped = {**mapping(checkpoint=dict(tensors), **given), **apart}
+        return {name: tensor for name, tensor in mapped.items() if tensor is not None}
 
     return convert
 
@@ -226,6 +227,24 @@ def _flux2_extras(tensors: Tensors) -> Tensors:
         for name, tensor in tensors.items()
         if "quant_conv" in name or name.startswith("bn.")
     }
+
+
+def _size_embedding(tensors: Tensors) -> Tensors:
+    """What a ControlNet of Stable Diffusion XL has beyond the tensors of older ones."""
+    names = {
+        "label_emb.0.0.": "add_embedding.linear_1.",
+        "label_emb.0.2.": "add_embedding.linear_2.",
+    }
+    return {
+        new + name.removeprefix(old): tensor
+        for name, tensor in tensors.items()
+        for old, new in names.items()
+        if name.startswith(old)
+    }
+
+
+_BEYOND = {"AutoencoderKLFlux2": _flux2_extras, "ControlNetModel": _size_embedding}
+"""By class, what diffusers' mapping leaves out."""
 
 
 def _text_encoder_names(tensors: Tensors) -> Tensors:

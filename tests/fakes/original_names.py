@@ -177,6 +177,55 @@ def kl_vae(tensors, blocks=4):
     }
 
 
+def controlnet_xl(tensors, layers_per_block=1):
+    """A ControlNet in the names of the first ones."""
+
+    def down(match):
+        block, kind, layer = int(match[1]), match[2], match[3]
+        first = 1 + block * (layers_per_block + 1)
+        if kind == "downsamplers":
+            return f"input_blocks.{first + layers_per_block}.0.op."
+        return f"input_blocks.{first + int(layer)}.{int(kind == 'attentions')}."
+
+    resnet = [
+        (r"norm1", "in_layers.0"),
+        (r"conv1", "in_layers.2"),
+        (r"norm2", "out_layers.0"),
+        (r"conv2", "out_layers.3"),
+        (r"time_emb_proj", "emb_layers.1"),
+        (r"conv_shortcut", "skip_connection"),
+    ]
+    renamed = _renamed(
+        tensors,
+        [
+            (r"^controlnet_cond_embedding\.conv_in", "input_hint_block.0"),
+            (r"^controlnet_cond_embedding\.conv_out", "input_hint_block.14"),
+            (
+                r"^controlnet_cond_embedding\.blocks\.(\d)",
+                lambda match: f"input_hint_block.{2 * int(match[1]) + 2}",
+            ),
+            (r"^controlnet_down_blocks\.(\d+)", r"zero_convs.\1.0"),
+            (r"^controlnet_mid_block", "middle_block_out.0"),
+            (r"^time_embedding\.linear_1", "time_embed.0"),
+            (r"^time_embedding\.linear_2", "time_embed.2"),
+            (r"^add_embedding\.linear_1", "label_emb.0.0"),
+            (r"^add_embedding\.linear_2", "label_emb.0.2"),
+            (r"^conv_in", "input_blocks.0.0"),
+            (r"^down_blocks\.(\d)\.(downsamplers)\.(0)\.conv\.", down),
+            (r"^down_blocks\.(\d)\.(resnets|attentions)\.(\d)\.", down),
+            (r"^mid_block\.resnets\.0", "middle_block.0"),
+            (r"^mid_block\.attentions\.0", "middle_block.1"),
+            (r"^mid_block\.resnets\.1", "middle_block.2"),
+        ],
+    )
+    attentive = re.compile(r"(input_blocks\.\d+|middle_block)\.1\.")
+    return {
+        new: tensor
+        for name, tensor in renamed.items()
+        for new in _renamed({name: tensor}, [] if attentive.match(name) else resnet)
+    }
+
+
 def flux2_vae(tensors, blocks=4):
     return _renamed(
         kl_vae(tensors, blocks),

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from omnistage.runtime.models.modules import weight_bytes
 from omnistage.runtime.protocol.errors import InvalidRequest
 from omnistage.runtime.protocol.frames import Frame
+from omnistage.tests.fakes import original_names, weight_files
 
 from .sessions import Session, pictures, write
 
 FAMILIES = ("qwen_image_controlnet", "sdxl_controlnet")
 CONTROL = {"name": "lines"}
+PUBLISHED = {"sdxl_controlnet": original_names.controlnet_xl}
+"""Other names of tensors that files have."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -60,6 +65,27 @@ def test_each_of_several_starting_pictures_is_steered(
     for i in range(2):
         one = replace(both, tensors={"images": _row(both, i)})
         assert close(together[i : i + 1], made(one, 3 + i))
+
+
+def test_one_in_a_file_gives_the_very_latents_of_its_folder(
+    session: Session, conditioning: dict[str, Frame], tmp_path: Path
+) -> None:
+    folder = session.model.checkpoint.controlnets["lines"].folder
+    tensors = load_file(folder / "diffusion_pytorch_model.safetensors")
+    published = PUBLISHED.get(session.model.id, dict)(tensors)
+    inputs = {**conditioning, "control": pictures(1, 64, 64)}
+
+    def made(one: Session) -> np.ndarray[Any, Any]:
+        return one.latent(inputs, control=CONTROL, width=64, height=64)
+
+    def from_file(given: dict[str, Any], name: str) -> np.ndarray[Any, Any]:
+        path = weight_files.save(given, tmp_path / f"{name}.safetensors")
+        return made(Session(replace(session.model, controlnets={"lines": str(path)})))
+
+    theirs = made(session)
+    assert np.array_equal(from_file(tensors, "own"), theirs)
+    assert close(from_file(published, "published"), theirs)  # equal weights, otherwise aligned
+    assert not close(session.latent(conditioning, width=64, height=64), theirs)
 
 
 def _row(frame: Frame, i: int) -> Any:
