@@ -97,7 +97,8 @@ def _with_plain_node(folder: Path, source: Path) -> list[tuple[float, list[Image
     folder.mkdir()
     with ComfyUI(folder, source, comfyui_python(source), pack=_PLAIN) as server:
         packages = sysconfig.get_paths()["purelib"]
-        server.start({"PYTHONPATH": packages, "PLAIN_NODE_MODEL": str(model_folder("demo"))})
+        model = str(model_folder("demo"))
+        server.start({"PLAIN_NODE_PACKAGES": packages, "PLAIN_NODE_MODEL": model})
         comfy = Comfy(server)
         comfy.run(_plain_graph(0, SIZES_PX[0], seed=500))
         return [

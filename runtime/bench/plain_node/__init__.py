@@ -1,12 +1,16 @@
 """The peers' way, as a ComfyUI pack: diffusers' whole pipeline in one node, in ComfyUI's process.
 
-Only the queue benchmark loads it, into a ComfyUI that is given the runtime's packages.
+Only the queue benchmark loads it, into a ComfyUI that is given the runtime's packages, behind its
+own: those of both are there, and ComfyUI's torchvision fits what it imports.
 """
 
 import os
+import sys
 
 import torch
-from diffusers import QwenImagePipeline
+
+sys.path.append(os.environ["PLAIN_NODE_PACKAGES"])
+from diffusers import QwenImagePipeline  # noqa: E402
 
 _PIPELINE = QwenImagePipeline.from_pretrained(os.environ["PLAIN_NODE_MODEL"]).to(torch.float32)
 _PIPELINE.set_progress_bar_config(disable=True)
