@@ -96,15 +96,23 @@ def _with_plain_node(folder: Path, source: Path) -> list[tuple[float, list[Image
     """Seconds and pictures of each size."""
     folder.mkdir()
     with ComfyUI(folder, source, comfyui_python(source), pack=_PLAIN) as server:
-        packages = sysconfig.get_paths()["purelib"]
-        model = str(model_folder("demo"))
-        server.start({"PLAIN_NODE_PACKAGES": packages, "PLAIN_NODE_MODEL": model})
+        packages = str(_packages(folder / "packages"))
+        server.start({"PYTHONPATH": packages, "PLAIN_NODE_MODEL": str(model_folder("demo"))})
         comfy = Comfy(server)
         comfy.run(_plain_graph(0, SIZES_PX[0], seed=500))
         return [
             _timed(comfy, [_plain_graph(i, size_px, seed=SEED + i) for i in range(COUNT)])
             for size_px in SIZES_PX
         ]
+
+
+def _packages(folder: Path) -> Path:
+    """Links to the runtime's packages but for torch and its kin, of which ComfyUI has its own."""
+    folder.mkdir()
+    for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not path.name.startswith("torch"):
+            (folder / path.name).symlink_to(path)
+    return folder
 
 
 def _graphs(size_px: int, *, seed: int) -> list[Graph]:

@@ -1,16 +1,13 @@
 """The peers' way, as a ComfyUI pack: diffusers' whole pipeline in one node, in ComfyUI's process.
 
-Only the queue benchmark loads it, into a ComfyUI that is given the runtime's packages, behind its
-own: those of both are there, and ComfyUI's torchvision fits what it imports.
+Only the queue benchmark loads it, into a ComfyUI that is given the runtime's packages,
+but for torch, of which it has its own.
 """
 
 import os
-import sys
 
 import torch
-
-sys.path.append(os.environ["PLAIN_NODE_PACKAGES"])
-from diffusers import QwenImagePipeline  # noqa: E402
+from diffusers import QwenImagePipeline
 
 _PIPELINE = QwenImagePipeline.from_pretrained(os.environ["PLAIN_NODE_MODEL"]).to(torch.float32)
 _PIPELINE.set_progress_bar_config(disable=True)
