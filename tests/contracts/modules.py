@@ -641,6 +641,10 @@ def ltx2_call(i: int) -> Arguments:
     }
 
 
+def echo_call(i: int) -> Arguments:
+    return {**ltx2_call(i), "audio_sigma": time(i, 700)}
+
+
 def hunyuan15() -> torch.nn.Module:
     return strong(
         diffusers.HunyuanVideo15Transformer3DModel(
@@ -1059,6 +1063,7 @@ CASES = {
     "krea 2": Case("Krea2Transformer2DModel", krea2, krea2_call),
     "ltx": Case("LTXVideoTransformer3DModel", ltx, ltx_call),
     "ltx 2": Case("LTX2VideoTransformer3DModel", ltx2, ltx2_call),
+    "echo": Case("LTX2VideoTransformer3DModel", ltx2, echo_call),
     "minimax h3": Case("MiniMaxH3Transformer3DModel", minimax_h3, minimax_h3_call),
     "minimax h3, one noise level": Case(
         "MiniMaxH3Transformer3DModel",

@@ -47,7 +47,7 @@ class DisturbedRun(EngineRun):
     Args:
         spoil: requests whose conditioning has a feature too few, so that their transformer call
             fails, merged and alone.
-        stop: requests to cancel, and at how many finished denoising steps.
+        stop: requests to cancel, and at how many finished denoising steps; 0: before the first.
     """
 
     def __init__(
@@ -68,15 +68,21 @@ class DisturbedRun(EngineRun):
         if event.kind == "done" and stage == "encode" and index in self.spoil:
             event = replace(event, outputs={n: _spoiled(f) for n, f in event.outputs.items()})
         super().on_event(event)
+        if event.kind == "done" and stage == "encode" and self.stop.get(index) == 0:
+            self.cancel(index)
         self.engine.check_integrity()
 
 
 def _spoiled(frame: Frame) -> Frame:
     tensors = {
-        name: Tensor.of(np.ascontiguousarray(t.array[..., :-1])) if "embeds" in name else t
+        name: Tensor.of(np.ascontiguousarray(t.array[..., :-1])) if _says_words(name) else t
         for name, t in frame.tensors.items()
     }
     return Frame(frame.header, tensors)
+
+
+def _says_words(name: str) -> bool:
+    return "embeds" in name or "features" in name
 
 
 def run_alone(case: Case, **settings: Any) -> list[Picture]:

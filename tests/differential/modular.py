@@ -28,12 +28,13 @@ class ModularReference:
         assert isinstance(checkpoint.family, ModularFamily)
         self.family = checkpoint.family
         blocks = getattr(diffusers, self.family.blocks(checkpoint.index))()
+        blocks.sub_blocks.pop("prompt_upsampler", None)  # words are taken as they come
         self._pipeline = blocks.init_pipeline()
         self._takes = {given.name for given in blocks.inputs}
         expected = {spec.name: spec for spec in blocks.expected_components}
         self._pipeline.update_components(
             **{
-                name: _component(checkpoint.folder / name, *entry)
+                name: _component(checkpoint.folder / name, *entry[:2])
                 for name, entry in checkpoint.index.items()
                 if name in expected and isinstance(entry, list) and None not in entry
             },
@@ -47,9 +48,10 @@ class ModularReference:
             name: _component(source.folder, "diffusers", str(self.family.controlnet))
             for name, source in checkpoint.controlnets.items()
         }
+        guided = {spec.name: spec for spec in blocks.sub_blocks["denoise"].expected_components}
         self._guiders = {
             name: spec
-            for name, spec in expected.items()
+            for name, spec in guided.items()
             if isinstance(spec.type_hint, type) and issubclass(spec.type_hint, BaseGuidance)
         }
         for block in _all(self._pipeline._blocks):
@@ -68,6 +70,7 @@ class ModularReference:
         latents: list[torch.Tensor] = []
 
         def keep(state: Any) -> None:
+            state.set("latents", state.get("latents").contiguous())  # they have travelled
             latents[:] = [state.get("latents").clone()]
 
         if request.control is not None:
@@ -98,7 +101,9 @@ class ModularReference:
             "num_frames": request.more.get("frames"),
             "layers": request.more.get("layers"),
             "num_inference_steps": request.steps,
+            "pyramid_num_inference_steps_list": [request.steps] * 3,
             "guidance_scale": request.guidance,
+            "guidance_schedule": [request.guidance] * request.steps,
             "generator": torch.Generator().manual_seed(request.seed),
             "output_type": "pt",
         }
@@ -165,11 +170,12 @@ def _pixels(images: Any) -> torch.Tensor:
 
 
 def _guider(spec: Any, request: PictureRequest, *, enabled: bool) -> Any:
-    """Classifier-free guidance, or the one that a block has of itself with what was asked for."""
+    """The one that a block has of itself, with what was asked for."""
     if spec.type_hint is not diffusers.LTX2Guidance:
-        return diffusers.ClassifierFreeGuidance(guidance_scale=request.guidance, enabled=enabled)
+        asked = {"guidance_scale": request.guidance, "enabled": enabled}
+        return spec.type_hint(**{**spec.config, **asked})
     sound = spec.name == "audio_guider"
-    asked: dict[str, Any] = {"stg_scale": request.more.get("audio_stg" if sound else "stg", 0.0)}
+    asked = {"stg_scale": request.more.get("audio_stg" if sound else "stg", 0.0)}
     if not sound:
         asked |= {"guidance_scale": request.guidance}
         asked |= {"spatio_temporal_guidance_blocks": request.more.get("stg_layers")}

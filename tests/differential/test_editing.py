@@ -30,6 +30,7 @@ CASES = {
     "z_image": "changes",
     "sd3": "changes",
     "sdxl": "changes",
+    "anima": "changes",
     "qwen_image inpaint": "inpaints",
     "sdxl inpaint": "inpaints",
     "qwen_image_edit inpaint": "inpaints",

@@ -32,28 +32,39 @@ class Row:
         guidance: of its requests, and one that differs.
         more: further parameters of all requests.
         references: pictures that each request is about.
+        fewer: those of one request that has fewer; None: none has.
         channels: of these pictures.
         sounds: whether films have sound.
         negatives: whether the family takes negative prompts.
+        prompts: of its requests.
         merges: whether requests of one size share forward passes.
+        packs: whether those of other sizes share them, too.
+        wide: the width of the one that is wider.
+        tells: whether sampling tells of its steps.
     """
 
     guidance: tuple[float, float] = (3.0, 5.0)
     more: Mapping[str, Any] = field(default_factory=dict)
     references: int = 0
+    fewer: int | None = None
     channels: int = 3
     sounds: bool = False
     negatives: bool = True
+    prompts: tuple[str, ...] = PROMPTS
     merges: bool = True
+    packs: bool = False
+    wide: int = 96
+    tells: bool = True
 
 
 FAMILIES = {
-    "qwen_image": Row(),
-    "qwen_image_edit": Row(references=1),
-    "qwen_image_edit_plus": Row(references=2),
+    "qwen_image": Row(packs=True),
+    "qwen_image_edit": Row(references=1, packs=True),
+    "qwen_image_edit_plus": Row(references=3, fewer=1, packs=True),
+    "qwen_image_edit_2511": Row(references=2, fewer=1, packs=True),
     "qwen_image_layered": Row(more={"layers": 2}, references=1, channels=4),
-    "flux": Row(negatives=False),
-    "flux_kontext": Row(references=1, negatives=False),
+    "flux": Row(negatives=False, packs=True),
+    "flux_kontext": Row(references=1, fewer=0, negatives=False, packs=True),
     "flux2": Row(negatives=False),
     "flux2_klein": Row(guidance=(1.0, 1.0), negatives=False),
     "flux2_klein_base": Row(references=1),
@@ -68,6 +79,26 @@ FAMILIES = {
     "ltx": Row(more={"frames": 9}),
     "ltx_i2v": Row(more={"frames": 9}, references=1),
     "ernie_image": Row(),
+    "hunyuan15": Row(
+        prompts=('a sign: "red"', *PROMPTS[1:]), more={"frames": 5}, references=1, fewer=0
+    ),
+    "anima": Row(),
+    "krea2": Row(),
+    "krea2_turbo": Row(guidance=(1.0, 1.0), negatives=False),
+    "ideogram4": Row(negatives=False),
+    "helios": Row(more={"frames": 65}, references=1, fewer=0, tells=False),
+    "helios_pyramid": Row(more={"frames": 33}, wide=128, tells=False),
+    "helios_pyramid_distilled": Row(more={"frames": 33}, wide=128, tells=False),
+    "qwen_image_21": Row(prompts=(*PROMPTS[:3], "a blue circle")),
+    "qwen_image_21_turbo": Row(
+        guidance=(1.0, 1.0), references=1, channels=4, negatives=False, merges=False
+    ),
+    "flux3": Row(references=1, fewer=0, merges=False),
+    "ltx25": Row(
+        more={"frames": 9, "stg": 1.0, "stg_layers": [1]}, references=1, fewer=0, sounds=True
+    ),
+    "echo": Row(more={"frames": 9}, references=1, fewer=0, sounds=True, negatives=False),
+    "flux3_distilled": Row(guidance=(1.0, 1.0), negatives=False, merges=False),
 }
 
 
@@ -87,10 +118,15 @@ def model(family: str, tmp_path_factory: pytest.TempPathFactory) -> ModelEntry:
 def small_references() -> Any:
     """The editing families enlarge each reference picture to a million pixels."""
     from diffusers.modular_pipelines.qwenimage import encoders
+    from diffusers.modular_pipelines.qwenimage21 import encoders as encoders_21
     from diffusers.pipelines.flux import pipeline_flux_kontext
 
+    def small(area: int, ratio: float) -> tuple[int, int, None]:
+        return (96 if ratio > 1 else 64, 64, None)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoders, "calculate_dimensions", lambda area, ratio: (64, 64, None))
+        patch.setattr(encoders, "calculate_dimensions", small)
+        patch.setattr(encoders_21, "calculate_dimensions", small)
         patch.setattr(pipeline_flux_kontext, "PREFERRED_KONTEXT_RESOLUTIONS", [(64, 64), (96, 64)])
         yield
 
@@ -103,19 +139,22 @@ def full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def requests(family: str) -> list[PictureRequest]:
     row = FAMILIES[family]
-    sizes = ((64, 64), (96, 64), (64, 64), (64, 64))
+    sizes = ((64, 64), (row.wide, 64), (64, 64), (64, 64))
     random = np.random.default_rng(0)
+    counts = [row.references] * len(sizes)
+    if row.fewer is not None:
+        counts[2] = row.fewer
     return [
         PictureRequest(
-            PROMPTS[i],
+            row.prompts[i],
             seed=2**64 - 1 - i,
             width=width,
             height=height,
             steps=(3, 3, 4, 3)[i],
             guidance=row.guidance[i == 2],
             negative_prompt="grey" if row.negatives else "",
-            references=random.random((row.references, height, width, row.channels), np.float32)
-            if row.references
+            references=random.random((counts[i], height, width, row.channels), np.float32)
+            if counts[i]
             else None,
             more=row.more,
         )
@@ -189,6 +228,8 @@ def test_alone_and_together(
     assert_close(family, together, reference)
     if FAMILIES[family].merges:
         assert end - between < between - start
+    if FAMILIES[family].packs:
+        assert end - between == max(request.steps for request in requests)
     distinct = {float(picture.latent.abs().sum()) for picture in together}
     assert len(distinct) == len(requests)
 
@@ -221,7 +262,7 @@ def test_beside_a_neighbour_that(
         model.id,
         model.graph,
         spoil=[last] if fate == "fails" else [],
-        stop={last: 2} if fate == "is stopped" else None,
+        stop={last: 2 * FAMILIES[family].tells} if fate == "is stopped" else None,
     ).run()
     assert_close(family, results, reference)
     assert neighbour.picture is None

@@ -9,7 +9,7 @@ from .flux import Flux
 from .flux2 import Flux2, Flux2Klein
 from .flux_kontext import FluxKontext
 from .generic import GENERIC
-from .ltx2 import LTX2
+from .ltx2 import LTX2, LTX25
 from .qwen_image import QwenImage
 from .qwen_image_edit import QwenImageEdit, QwenImageEditPlus
 from .qwen_image_layered import QwenImageLayered
@@ -35,6 +35,7 @@ DIFFUSION: Final[tuple[ModularFamily, ...]] = (
     Wan(),
     WanImage(),
     LTX2(),
+    LTX25(),
     *GENERIC,
 )
 """Every family that diffusers' modular blocks run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ..modular.family import ModularFamily
 from ..modular.params import EditParams, UnguidedTextParams, guidance, steps
@@ -11,6 +11,11 @@ from ..modular.schedulers import Schedule
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
+
+
+_REFERENCE_SIDE: Final = 64
+_REFERENCE_SHAPE: Final = 8.0
+"""Source: diffusers `Flux2ImageProcessor.check_image_input`."""
 
 
 class Flux2Params(EditParams):
@@ -38,6 +43,8 @@ class Flux2(ModularFamily):
     sample: ClassVar = Flux2Params
     schedule: ClassVar[Schedule] = "flow"
     references: ClassVar = 10
+    reference_side: ClassVar = _REFERENCE_SIDE
+    reference_shape: ClassVar = _REFERENCE_SHAPE
     negatives: ClassVar = False
 
 
@@ -51,6 +58,8 @@ class Flux2Klein(ModularFamily):
     sample: ClassVar = KleinParams
     schedule: ClassVar[Schedule] = "flow"
     references: ClassVar = 10
+    reference_side: ClassVar = _REFERENCE_SIDE
+    reference_shape: ClassVar = _REFERENCE_SHAPE
 
     def blocks(self, index: Mapping[str, Any]) -> str:
         """See `ModularFamily.blocks`."""

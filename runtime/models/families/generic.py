@@ -25,11 +25,13 @@ from ..modular.params import (
     UnguidedTextParams,
     VAEDecodeParams,
     frames,
+    frames_of_chunks,
     frames_per_second,
     guidance,
     one_film,
     side,
     steps,
+    whole_chunks,
     whole_latents,
 )
 from ..modular.sizes import Sides
@@ -45,36 +47,35 @@ class Row:
     Attributes:
         blocks: diffusers' blocks.
         per_latent: frames of a film that one latent frame stands for; 0: it draws pictures.
+        chunk: frames that are made at a time; 0: all.
         sounds: whether films have sound.
         negatives: whether it takes a negative prompt.
         references: how many reference pictures it takes.
+        starts: whether the picture that it takes is one to start from.
+        transparent: whether pictures have an alpha channel.
         steps, guidance, fps: whether sampling takes these.
+        sizes: whether it goes from small to large, with as many steps at each size.
         multiple: what its sides are multiples of.
     """
 
     name: str
     blocks: str
     per_latent: int = 0
+    chunk: int = 0
     sounds: bool = False
     negatives: bool = True
     references: int = 0
+    starts: bool = False
+    transparent: bool = False
     steps: bool = True
     guidance: bool = True
     fps: bool = False
+    sizes: bool = False
     multiple: int = 16
 
 
 ROWS: Final = (
     Row("ltx-video", "LTXAutoBlocks", per_latent=8, references=1, fps=True, multiple=32),
-    Row(
-        "ltx2.5",
-        "LTX25AutoBlocks",
-        per_latent=8,
-        sounds=True,
-        references=1,
-        fps=True,
-        multiple=32,
-    ),
     Row(
         "echo",
         "EchoBlocks",
@@ -88,26 +89,38 @@ ROWS: Final = (
         multiple=32,
     ),
     Row("hunyuan-video-1.5", "HunyuanVideo15AutoBlocks", per_latent=4, references=1),
-    Row("helios", "HeliosAutoBlocks", per_latent=1, references=1),
-    Row("helios-pyramid", "HeliosPyramidAutoBlocks", per_latent=1, references=1, steps=False),
+    Row("helios", "HeliosAutoBlocks", per_latent=4, chunk=33, references=1),
+    Row(
+        "helios-pyramid",
+        "HeliosPyramidAutoBlocks",
+        per_latent=4,
+        chunk=33,
+        references=1,
+        sizes=True,
+        multiple=64,
+    ),
     Row(
         "helios-pyramid-distilled",
         "HeliosPyramidDistilledAutoBlocks",
-        per_latent=1,
+        per_latent=4,
+        chunk=33,
         references=1,
-        steps=False,
+        sizes=True,
+        multiple=64,
     ),
     Row("krea2", "Krea2AutoBlocks"),
     Row("krea2-turbo", "Krea2TurboAutoBlocks", negatives=False, guidance=False),
     Row("ernie-image", "ErnieImageAutoBlocks"),
-    Row("anima", "AnimaAutoBlocks", references=1),
-    Row("ideogram4", "Ideogram4AutoBlocks", negatives=False, guidance=False),
-    Row("qwen-image-2.1", "QwenImage21AutoBlocks", references=1),
+    Row("anima", "AnimaAutoBlocks", starts=True),
+    Row("ideogram4", "Ideogram4AutoBlocks", negatives=False),
+    Row("qwen-image-2.1", "QwenImage21AutoBlocks", references=1, transparent=True, multiple=32),
     Row(
         "qwen-image-2.1-turbo",
         "QwenImage21TurboAutoBlocks",
         negatives=False,
         references=1,
+        transparent=True,
+        multiple=32,
         guidance=False,
     ),
     Row("flux3", "Flux3AutoBlocks", references=1),
@@ -186,12 +199,17 @@ def _sample(row: Row) -> type[NoiseParams]:
     validators: dict[str, Any] = {}
     if row.per_latent:
         fields["count"] = (int, one_film())
+    if row.chunk:
+        fields["frames"] = (int | None, frames_of_chunks(row.chunk))
+        validators["whole_chunks"] = whole_chunks(row.chunk)
+    elif row.per_latent:
         fields["frames"] = (int | None, frames(None, per_latent=row.per_latent, maximum=1001))
         validators["whole_latents"] = whole_latents(row.per_latent)
     if row.fps:
         fields["fps"] = (float | None, frames_per_second(None))
     if row.steps:
-        fields["steps"] = (int | None, steps(None))
+        at_each = "Denoising steps at each size." if row.sizes else "Denoising steps."
+        fields["steps"] = (int | None, steps(None, at_each))
     if row.guidance:
         fields["guidance"] = (float | None, guidance(None))
     return create_model("SampleParams", __base__=NoiseParams, __validators__=validators, **fields)
@@ -210,7 +228,9 @@ def _family(row: Row) -> Generic:
         "fits_references": bool(row.per_latent),
         "films": bool(row.per_latent),
         "sounds": row.sounds,
-        "packed": True,
+        "transparent": row.transparent,
+        "starts": row.starts,
+        "packed": not row.starts,
     }
     return cast(Generic, type("Generic", (Generic,), members)())
 

@@ -1,4 +1,4 @@
-"""LTX-2: text to film with sound."""
+"""LTX-2: films with sound."""
 
 from __future__ import annotations
 
@@ -80,3 +80,14 @@ class LTX2(ModularFamily):
     films: ClassVar = True
     sounds: ClassVar = True
     packed: ClassVar = True
+
+
+class LTX25(LTX2):
+    """LTX-2.5, which can begin with a picture."""
+
+    name: ClassVar[str] = "ltx2.5"
+    pipelines: ClassVar = {"LTX25ModularPipeline": "LTX25AutoBlocks"}
+    components: ClassVar = LTX2.components | {"diffusion_decoder"}
+    undeclared: ClassVar = {"decode": frozenset({"vae"})}
+    references: ClassVar = 1
+    fits_references: ClassVar = True

@@ -115,7 +115,8 @@ def _tasks(family: ModularFamily) -> Iterator[str]:
     if family.controlnet is not None:
         yield "ControlNet"
     if family.transparent:
-        yield "layers with transparency"
+        layered = "layers" in family.sample.model_fields
+        yield "layers with transparency" if layered else "transparency"
     if family.sounds:
         yield "sound"
 

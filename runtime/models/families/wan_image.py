@@ -34,7 +34,8 @@ class WanImage(Wan):
 
     def blocks(self, index: Mapping[str, Any]) -> str:
         """See `ModularFamily.blocks`; 2.2 has a second transformer and no image encoder."""
-        return "Wan22Image2VideoBlocks" if has_component(index, LOW_NOISE) else "WanImage2VideoAutoBlocks"
+        second = has_component(index, LOW_NOISE)
+        return "Wan22Image2VideoBlocks" if second else "WanImage2VideoAutoBlocks"
 
     def defaults(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """See `ModularFamily.defaults`."""

@@ -15,6 +15,9 @@ from diffusers.modular_pipelines.modular_pipeline import (
 
 from ..program import StageContext, step_progress
 
+_MADE = "from_config"
+"""Of a component that blocks make by themselves."""
+
 
 class StageBlocks:
     """A block of diffusers with the plain parts of a model (tokenizers, processors).
@@ -28,11 +31,14 @@ class StageBlocks:
         parts: tokenizers, processors and the like, by component name.
         facts: modules without weights, for what a block reads of a module that it does not call.
         index: the checkpoint's `model_index.json`, which has the values of the block's configs.
+        undeclared: components that it reads without saying so.
 
     Attributes:
         takes: names of the block's inputs.
+        defaults: what these are unless they are given.
         gives: names of its outputs.
         wants: names of the components it uses.
+        needs: those of them that a checkpoint has to bring, but for tokenizers and the like.
         guiders: those of them that guide, as the block itself would make them.
     """
 
@@ -43,6 +49,7 @@ class StageBlocks:
         parts: Mapping[str, Any],
         facts: Mapping[str, Any],
         index: Mapping[str, Any],
+        undeclared: frozenset[str] = frozenset(),
     ) -> None:
         self._block = copy.deepcopy(block)  # ours: the progress bars are replaced
         for loop in _loops(self._block):
@@ -53,8 +60,11 @@ class StageBlocks:
         }
         self._pipelines: dict[frozenset[str], Any] = {}
         self.takes = frozenset(given.name for given in block.inputs if given.name)
+        self.defaults = {given.name: given.default for given in block.inputs}
         self.gives = frozenset(output.name for output in block.outputs)
-        self.wants = frozenset(spec.name for spec in block.expected_components)
+        self.wants = undeclared.union(spec.name for spec in block.expected_components)
+        brought = (s for s in block.expected_components if s.default_creation_method != _MADE)
+        self.needs = frozenset(spec.name for spec in brought) - self._parts.keys()
         self.guiders = {s.name: s for s in block.expected_components if _guides(s.type_hint)}
 
     def run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -57,6 +57,49 @@ def check_references(count: int, most: int) -> None:
             value=count,
             allowed=f"at most {most}",
             stage="text_encode",
+        )
+
+
+def check_reference_size(name: str, pictures: torch.Tensor, least: int, longest: float) -> None:
+    """Refuse a reference picture that the blocks would refuse later, in the middle of the work.
+
+    Args:
+        name: of the input.
+        pictures: `[B, H, W, C]`.
+        least: pixels that the shorter side must have.
+        longest: how many times as long as the shorter side the longer one may be.
+
+    Raises:
+        InvalidRequest: they are too small, or too long.
+    """
+    height, width = pictures.shape[1:3]
+    short, long = sorted((height, width))
+    if short < least or long > longest * short:
+        raise InvalidRequest(
+            f"{name} is of {width}x{height} px; this model wants reference pictures of at least "
+            f"{least} px a side, the longer side at most {longest:g} times the shorter.",
+            field=name,
+            value=f"{width}x{height}",
+            allowed=f"at least {least} px a side, at most {longest:g} to 1",
+            stage="text_encode",
+        )
+
+
+def check_can_see(missing: Collection[str]) -> None:
+    """Refuse reference pictures where a checkpoint cannot encode them.
+
+    Args:
+        missing: what it lacks for that.
+
+    Raises:
+        InvalidRequest: it lacks something.
+    """
+    if missing:
+        raise InvalidRequest(
+            f"This checkpoint takes no reference pictures: it has no {', '.join(sorted(missing))}.",
+            field="images",
+            allowed="none",
+            stage="sample",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -46,6 +47,8 @@ class ModularFamily(Family):
         needs_reference: whether it must have one.
         fits_references: whether they are scaled and cut to the size that is asked for, because
             they are frames; otherwise they may be of any size.
+        reference_side: pixels that a reference picture must have on its shorter side.
+        reference_shape: how many times as long its longer side may be.
         reference_area: pixels of a result that follows a reference picture; None: that picture's.
         starts: whether sampling can start from a given latent.
         inpaints: whether a given latent can have a mask.
@@ -58,6 +61,7 @@ class ModularFamily(Family):
         scale: pixels a latent stands for, on each side.
         negatives: whether an empty negative prompt counts: these models are guided by default.
         denoiser: the component that denoises.
+        undeclared: components that diffusers' blocks read without saying so, by block.
     """
 
     pipelines: ClassVar[Mapping[str, str]]
@@ -72,6 +76,8 @@ class ModularFamily(Family):
     references: ClassVar[int] = 0
     needs_reference: ClassVar[bool] = False
     fits_references: ClassVar[bool] = False
+    reference_side: ClassVar[int] = 1
+    reference_shape: ClassVar[float] = math.inf
     reference_area: ClassVar[int | None] = None
     starts: ClassVar[bool] = False
     inpaints: ClassVar[bool] = False
@@ -84,6 +90,7 @@ class ModularFamily(Family):
     scale: ClassVar[int] = 8
     negatives: ClassVar[bool] = True
     denoiser: ClassVar[str] = "transformer"
+    undeclared: ClassVar[Mapping[str, frozenset[str]]] = {}
 
     def owns(self, index: Mapping[str, Any]) -> bool:
         """See `Family.owns`."""

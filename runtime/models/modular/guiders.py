@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -93,6 +93,18 @@ def make_own_guider(spec: Any, changes: Mapping[str, Any]) -> Any:
     """The guider that a block has of itself, but for those changes that are not None."""
     given = {name: value for name, value in changes.items() if value is not None}
     return spec.type_hint(**{**spec.config, **given})
+
+
+def guidance_schedule(own: Sequence[float], steps: int | None, scale: float | None) -> list[float]:
+    """A guidance scale for each step.
+
+    Args:
+        own: a block's own schedule; it is stretched or squeezed for another number of steps.
+        steps: how many there are; None: as many as the block's own schedule has.
+        scale: the same for all steps; None: the block's own.
+    """
+    count = steps or len(own)
+    return [own[i * len(own) // count] if scale is None else scale for i in range(count)]
 
 
 def neutral_scale(config: Mapping[str, Any]) -> float:

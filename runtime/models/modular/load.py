@@ -55,12 +55,18 @@ def load(family: ModularFamily, checkpoint: Checkpoint, *, dtype: str, device: s
     stages = Stages(
         family=family,
         blocks={
-            name: StageBlocks(block, parts=found.parts, facts=found.facts, index=checkpoint.index)
+            name: StageBlocks(
+                block,
+                parts=found.parts,
+                facts=found.facts,
+                index=checkpoint.index,
+                undeclared=family.undeclared.get(name, frozenset()),
+            )
             for name, block in blocks.items()
         },
         modules=names | stills,
         strict_modules=names,
-        schedulers=found.schedulers,
+        schedulers=_own_schedulers(blocks) | found.schedulers,
         space=space,
         sides=family.sides(checkpoint),
         rate=_sampling_rate(found.facts),
@@ -172,6 +178,20 @@ def stage_blocks(name: str) -> dict[str, Any]:
 
     blocks = getattr(diffusers, name)().sub_blocks
     return {stage: blocks[stage] for stage in _STAGES if stage in blocks}
+
+
+def _own_schedulers(blocks: Mapping[str, Any]) -> dict[str, Any]:
+    """Schedulers that blocks make by themselves where a checkpoint has none."""
+    from diffusers import SchedulerMixin
+
+    return {
+        spec.name: spec.type_hint(**spec.config)
+        for block in blocks.values()
+        for spec in block.expected_components
+        if spec.default_creation_method == "from_config"
+        and isinstance(spec.type_hint, type)
+        and issubclass(spec.type_hint, SchedulerMixin)
+    }
 
 
 def _specs(classes: Mapping[str, type], stills: Mapping[str, str]) -> dict[Method, CallSpec]:

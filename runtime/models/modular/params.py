@@ -24,9 +24,9 @@ def side(default: int | None, *, multiple: int = 16, maximum: int = 2048) -> Any
     return Field(default, ge=multiple, le=maximum, multiple_of=multiple, description="Pixels.")
 
 
-def steps(default: int | None) -> Any:
+def steps(default: int | None, words: str = "Denoising steps.") -> Any:
     """Denoising steps."""
-    return Field(default, ge=1, le=1000, description="Denoising steps.")
+    return Field(default, ge=1, le=1000, description=words)
 
 
 def guidance(default: float | None, words: str = "Guidance scale; works above 1.") -> Any:
@@ -70,6 +70,33 @@ def whole_latents(per_latent: int) -> Any:
         return value
 
     return field_validator("frames")(check)
+
+
+def frames_of_chunks(chunk: int) -> Any:
+    """Frames of a film that is made in chunks of so many, less what makes no whole latent."""
+    some = ", ".join(str(_frames_of(n, chunk)) for n in range(1, 6))
+    return Field(
+        None,
+        ge=chunk,
+        le=1001,
+        description=f"Frames, in whole chunks: {some} ...",
+        json_schema_extra={"step": chunk - 1},
+    )
+
+
+def whole_chunks(chunk: int) -> Any:
+    """A validator of `frames` that refuses what is not delivered."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and value != _frames_of(-(-value // chunk), chunk):
+            raise ValueError(f"frames are those of whole chunks of {chunk}")
+        return value
+
+    return field_validator("frames")(check)
+
+
+def _frames_of(chunks: int, chunk: int) -> int:
+    return (chunks * chunk - 1) // 4 * 4 + 1
 
 
 def frames_per_second(default: float | None) -> Any:

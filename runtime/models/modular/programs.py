@@ -19,6 +19,7 @@ from ..latent_space import LatentSpace
 from ..program import Bundle, Program, StageContext, text_of
 from .blocks import StageBlocks
 from .checks import (
+    check_can_see,
     check_channels,
     check_control,
     check_control_size,
@@ -26,12 +27,13 @@ from .checks import (
     check_latent_size,
     check_length,
     check_prompt,
+    check_reference_size,
     check_references,
     check_sides,
 )
 from .family import REFERENCES, ModularFamily
 from .generators import generators, last_state, noise_source
-from .guiders import make_guider, make_own_guider, neutral_scale
+from .guiders import guidance_schedule, make_guider, make_own_guider, neutral_scale
 from .schedulers import make_scheduler
 from .sizes import Sides
 from .state import from_bundle, to_bundle
@@ -124,8 +126,8 @@ class Stages:
         guided = any(name.startswith("negative") for name in conditioning)
         pictures, of_each = params["count"], params["count"]
         generator = generators(params["seed"], pictures)
-        references = inputs["conditioning"]
-        conditioning |= self._encoded_references(context, params, references, generator)
+        encoded = self._encoded_references(context, params, inputs["conditioning"], generator)
+        conditioning |= encoded
         conditioning |= self._steered(context, params, inputs)
         if "latent" in inputs:
             start = self._start(inputs["latent"], params)
@@ -139,12 +141,15 @@ class Stages:
             context,
             params,
             guided=guided,
-            **conditioning,
-            **_size(params),
+            **{**_size(params), **conditioning},
             num_inference_steps=params.get("steps"),
+            pyramid_num_inference_steps_list=self._steps_of_sizes(params),
+            # a cache over steps is a request's own; it pays where pictures are kept in it
+            use_kv_cache=context.strict or bool(encoded),
             num_images_per_prompt=of_each,
             num_videos_per_prompt=of_each,
             guidance_scale=params.get("guidance"),
+            guidance_schedule=self._guidance_schedule(params),
             generator=generator,
         )
         return {"latent": self._latent(state, self.blocks["decode"].takes | _FACTS)}
@@ -223,6 +228,16 @@ class Stages:
             enabled = guided and scale > neutral_scale(spec.config)
         return make_own_guider(spec, {"guidance_scale": scale, "enabled": enabled})
 
+    def _steps_of_sizes(self, params: Mapping[str, Any]) -> list[int] | None:
+        """Denoising steps at each size, for blocks that go from small to large."""
+        own = self.blocks["denoise"].defaults.get("pyramid_num_inference_steps_list")
+        return [params["steps"]] * len(own) if own and params.get("steps") else None
+
+    def _guidance_schedule(self, params: Mapping[str, Any]) -> list[float] | None:
+        """A guidance scale for each step, for blocks that want as many."""
+        own = self.blocks["denoise"].defaults.get("guidance_schedule")
+        return own and guidance_schedule(own, params.get("steps"), params.get("guidance"))
+
     def _encoded_references(
         self,
         context: StageContext,
@@ -241,6 +256,7 @@ class Stages:
         found: dict[str, Any] = {}
         for name in ("image_encoder", "vae_encoder"):
             if name in self.blocks:
+                check_can_see(self.blocks[name].needs - self.modules.keys())
                 state = self._run(
                     name,
                     context,
@@ -305,6 +321,9 @@ class Stages:
             if name in inputs:
                 pictures = inputs[name].tensors["images"]
                 check_channels(name, pictures, "text_encode", transparent=self.family.transparent)
+                check_reference_size(
+                    name, pictures, self.family.reference_side, self.family.reference_shape
+                )
                 found += [_bytes(picture) for picture in pictures]
         check_references(len(found), self.family.references)
         return found
@@ -330,7 +349,7 @@ class Stages:
         """The latents to start from, for the size that was asked for, with their mask."""
         latents = self._latents(latent)
         have = self._pixels_of(latents)
-        asked = (params["width"], params["height"])
+        asked = (params["width"] or have[0], params["height"] or have[1])
         check_latent_size(have, asked)
         beside = from_bundle(latent, self.blocks["denoise"].takes - _size(params).keys())
         if latent.facts.get("space") == "vae" and "mask" in latent.tensors:

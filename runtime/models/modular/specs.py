@@ -137,6 +137,7 @@ _DENOISERS: Mapping[str, CallSpec] = {
         "timestep",
         "audio_timestep",
         "sigma",
+        "audio_sigma",
         "encoder_attention_mask",
         "audio_encoder_attention_mask",
         "video_coords",

@@ -14,6 +14,8 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     SiglipVisionConfig,
     SiglipVisionModel,
     T5Config,
@@ -117,6 +119,39 @@ def qwen3(tokenizer, seed, layers=2):
         eos_token_id=tokenizer.eos_token_id,
     )
     return effective(Qwen3ForCausalLM(config), seed)
+
+
+def qwen3_vl(tokenizer, seed, layers):
+    """Of families that read many of its layers."""
+    ids = tokenizer.get_vocab()
+    text = {
+        **DECODER,
+        "num_attention_heads": 1,
+        "num_hidden_layers": layers,
+        "vocab_size": len(tokenizer),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [4, 2, 2]},
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_heads": 2,
+        "out_hidden_size": WIDTH,
+        "patch_size": 16,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+    }
+    config = Qwen3VLConfig(
+        text_config=text,
+        vision_config=vision,
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        tie_word_embeddings=True,
+    )
+    return effective(Qwen3VLForConditionalGeneration(config), seed)
 
 
 def mistral3(tokenizer, seed, layers):

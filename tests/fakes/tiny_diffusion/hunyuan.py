@@ -5,7 +5,6 @@ from diffusers import (
     ClassifierFreeGuidance,
     FlowMatchEulerDiscreteScheduler,
     HunyuanVideo15ImageToVideoPipeline,
-    HunyuanVideo15Pipeline,
     HunyuanVideo15Transformer3DModel,
 )
 from transformers import ByT5Tokenizer, SiglipImageProcessor
@@ -18,21 +17,20 @@ LATENT = 8
 
 
 def hunyuan15(folder, seed=0):
-    """Text to film; words in quotes are also read letter by letter."""
-    HunyuanVideo15Pipeline(**_components(seed, "t2v")).save_pretrained(folder)
+    """First picture to film, and text to film.
 
-
-def hunyuan15_i2v(folder, seed=0):
-    """First picture to film; the transformer also sees Siglip's view of the picture."""
+    Words in quotes are also read letter by letter; the transformer sees Siglip's view of the
+    picture.
+    """
     side = encoders.PICTURE
     HunyuanVideo15ImageToVideoPipeline(
-        **_components(seed, "i2v"),
+        **_components(seed),
         image_encoder=encoders.siglip_vision(seed + 4),
         feature_extractor=SiglipImageProcessor(size={"height": side, "width": side}),
     ).save_pretrained(folder)
 
 
-def _components(seed, task):
+def _components(seed):
     tokenizer, letters = tokens.qwen(), ByT5Tokenizer()
     return {
         "scheduler": FlowMatchEulerDiscreteScheduler(shift=5.0),
@@ -41,7 +39,7 @@ def _components(seed, task):
         "tokenizer": tokenizer,
         "text_encoder_2": encoders.t5(letters, seed + 2),
         "tokenizer_2": letters,
-        "transformer": denoiser(_transformer(task), seed + 3),
+        "transformer": denoiser(_transformer(), seed + 3),
         "guider": ClassifierFreeGuidance(guidance_scale=6.0),
     }
 
@@ -53,7 +51,7 @@ def _vae():
     )
 
 
-def _transformer(task):
+def _transformer():
     """It is given noise, the latents of a picture, and which frames these are for."""
     return HunyuanVideo15Transformer3DModel(
         in_channels=2 * LATENT + 1,
@@ -68,5 +66,5 @@ def _transformer(task):
         image_embed_dim=encoders.WIDTH,
         rope_axes_dim=(2, 2, 4),
         target_size=64,
-        task_type=task,
+        task_type="i2v",
     )

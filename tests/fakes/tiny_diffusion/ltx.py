@@ -7,6 +7,7 @@ from diffusers import (
     AutoencoderKLLTXVideo,
     FlowMatchEulerDiscreteScheduler,
     LTX2Pipeline,
+    LTX2VideoDiffusionDecoderModel,
     LTX2VideoTransformer3DModel,
     LTXImageToVideoPipeline,
     LTXPipeline,
@@ -15,6 +16,7 @@ from diffusers import (
 from diffusers.pipelines.ltx2 import LTX2TextConnectors, LTX2Vocoder
 
 from . import encoders, tokens
+from .modular import save_modular
 from .weights import denoiser, effective
 
 LATENT = 8
@@ -48,17 +50,37 @@ def ltx_i2v(folder, seed=0):
 
 def ltx2(folder, seed=0):
     """Text to film with sound; a film is 32x and 8x in time compressed."""
-    tokenizer = tokens.gemma()
     LTX2Pipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(**SCHEDULER),
-        vae=_normalised(_film_vae(), seed),
-        audio_vae=_normalised(_audio_vae(), seed + 1),
-        text_encoder=encoders.gemma3(tokenizer, seed + 2),
-        tokenizer=tokenizer,
-        connectors=effective(_connectors(), seed + 3),
-        transformer=denoiser(_transformer(), seed + 4),
-        vocoder=effective(_vocoder(), seed + 5),
+        **_components(seed), scheduler=FlowMatchEulerDiscreteScheduler(**SCHEDULER)
     ).save_pretrained(folder)
+
+
+def ltx25(folder, seed=0):
+    """Text and first picture to film with sound; pixels are denoised, too."""
+    components = {
+        **_components(seed),
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "diffusion_decoder": _normalised(_diffusion_decoder(), seed + 6),
+    }
+    save_modular(folder, "LTX25AutoBlocks", components)
+
+
+def echo(folder, seed=0):
+    """Text and first picture to film with sound, in eight steps without guidance."""
+    save_modular(folder, "EchoBlocks", _components(seed))
+
+
+def _components(seed):
+    tokenizer = tokens.gemma()
+    return {
+        "vae": _normalised(_film_vae(), seed),
+        "audio_vae": _normalised(_audio_vae(), seed + 1),
+        "text_encoder": encoders.gemma3(tokenizer, seed + 2),
+        "tokenizer": tokenizer,
+        "connectors": effective(_connectors(), seed + 3),
+        "transformer": denoiser(_transformer(), seed + 4),
+        "vocoder": effective(_vocoder(), seed + 5),
+    }
 
 
 def _old_components(seed):
@@ -104,6 +126,20 @@ def _film_vae():
         decoder_layers_per_block=(1,) * 4,
         spatial_compression_ratio=32,  # of itself it would say 64
         temporal_compression_ratio=8,
+    )
+
+
+def _diffusion_decoder():
+    small, kernel = (1, 2, 2), (1, 3, 3)
+    return LTX2VideoDiffusionDecoderModel(
+        latent_channels=LATENT,
+        decoder_head_dim=8,
+        decoder_stage_channels=(8,) * 5,
+        decoder_stage_depths=(1,) * 5,
+        decoder_stage_kernels=(small, kernel, kernel, kernel),
+        decoder_upsample_channel_reductions=(1,) * 4,
+        decoder_stage5_kernel=kernel,
+        decoder_t_emb_dim=8,
     )
 
 

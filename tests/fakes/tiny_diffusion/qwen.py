@@ -1,7 +1,10 @@
 """Checkpoints of the Qwen-Image family."""
 
 from diffusers import (
+    AutoencoderKLQwenImage21,
     FlowMatchEulerDiscreteScheduler,
+    QwenImage21Pipeline,
+    QwenImage21Transformer2DModel,
     QwenImageControlNetModel,
     QwenImageEditPipeline,
     QwenImageEditPlusPipeline,
@@ -9,10 +12,16 @@ from diffusers import (
     QwenImagePipeline,
     QwenImageTransformer2DModel,
 )
-from transformers import Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
+from transformers import (
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+)
 
 from . import encoders, tokens, vaes
-from .weights import denoiser
+from .weights import denoiser, effective
 
 TRANSFORMER = {
     "patch_size": 2,
@@ -76,6 +85,50 @@ def qwen_image_layered(folder, seed=0):
     QwenImageLayeredPipeline(
         **components, processor=_processor(components["tokenizer"])
     ).save_pretrained(folder)
+
+
+def qwen_image_21(folder, seed=0):
+    """Text to picture, and edits one; pictures have alpha."""
+    QwenImage21Pipeline(**_components_21(seed)).save_pretrained(folder)
+
+
+def qwen_image_21_turbo(folder, seed=0):
+    """The same, distilled to few steps at noise levels of its own."""
+    sigmas = [1.0, 0.6, 0.2]
+    QwenImage21Pipeline(**_components_21(seed), sample_sigmas=sigmas).save_pretrained(folder)
+
+
+def _components_21(seed):
+    tokenizer = tokens.qwen()
+    vae = AutoencoderKLQwenImage21(
+        base_dim=6,
+        decoder_base_dim=6,
+        dim_mult=[1, 1, 1, 1, 1],
+        num_res_blocks=1,
+    )
+    transformer = QwenImage21Transformer2DModel(
+        patch_size=1,
+        in_channels=64,
+        out_channels=64,
+        num_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        context_in_dim=encoders.WIDTH,
+        axes_dims_rope=(4, 6, 6),
+    )
+    return {
+        "scheduler": FlowMatchEulerDiscreteScheduler(**SCHEDULER),
+        "vae": effective(vae, seed),
+        "text_encoder": encoders.qwen3_vl(tokenizer, seed + 1, layers=2),
+        "processor": Qwen3VLProcessor(
+            # its patches are to be as many as the VAE's latents say
+            image_processor=Qwen2VLImageProcessor(patch_size=16, min_pixels=32 * 32),
+            tokenizer=tokenizer,
+            video_processor=Qwen3VLVideoProcessor(),
+            chat_template=tokenizer.chat_template,
+        ),
+        "transformer": denoiser(transformer, seed + 2),
+    }
 
 
 def _components(seed, channels=3, **transformer):

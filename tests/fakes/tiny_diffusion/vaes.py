@@ -53,6 +53,6 @@ def qwen_image(seed, channels=3):
     return effective(AutoencoderKLQwenImage(**CAUSAL, input_channels=channels), seed)
 
 
-def wan(seed):
-    """8x, and 4x in time."""
-    return effective(AutoencoderKLWan(**CAUSAL), seed)
+def wan(seed, **config):
+    """8x, and 4x in time; `config` says what differs."""
+    return effective(AutoencoderKLWan(**{**CAUSAL, **config}), seed)

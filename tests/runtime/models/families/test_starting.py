@@ -191,3 +191,21 @@ def test_a_mask_that_cannot_be_kept_to_is_refused(sessions: Any, family: str) ->
     with pytest.raises(InvalidRequest, match="takes no mask") as caught:
         session.stage("sample", given, width=64, height=64, steps=2)
     assert caught.value.field == "latent"
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 96), (64, 520)])
+def test_a_reference_picture_that_its_blocks_would_refuse_is_refused_first(
+    sessions: Any, height: int, width: int
+) -> None:
+    session = sessions("flux2_klein")
+    with pytest.raises(InvalidRequest, match="at least 64 px a side") as caught:
+        session.stage("text_encode", {"images": pictures(1, width, height)}, prompt="blue")
+    assert (caught.value.field, caught.value.value) == ("images", f"{width}x{height}")
+
+
+@pytest.mark.parametrize(("height", "width"), [(64, 64), (64, 512)])
+def test_a_reference_picture_at_the_limit_is_taken(sessions: Any, height: int, width: int) -> None:
+    session = sessions("flux2_klein")
+    encoded = session.stage("text_encode", {"images": pictures(1, width, height)}, prompt="blue")
+    made = session.stage("sample", encoded, width=64, height=64, steps=1)
+    assert np.isfinite(made["latent"].tensors["samples"].array).all()

@@ -8,6 +8,7 @@ import diffusers
 import numpy
 import pytest
 import torch
+from diffusers.modular_pipelines import PipelineState
 from PIL import Image
 
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
@@ -31,13 +32,28 @@ CALLS = {
     "ltx": {"width": 96, "height": 64, "num_frames": 9},
     "ltx_i2v": {"width": 96, "height": 64, "num_frames": 9, "image": PICTURE},
     "ltx2": {"width": 96, "height": 64, "num_frames": 9, "spatio_temporal_guidance_blocks": [1]},
+    "hunyuan15": {"num_frames": FRAMES, "image": PICTURE},
+    "ideogram4": {"width": 64, "height": 64, "guidance_scale": 3.0, "guidance_schedule": None},
+    "helios": {"width": 64, "height": 64, "num_frames": 33},
+    "helios_pyramid": {"width": 64, "height": 64, "num_frames": 33},
+    "helios_pyramid_distilled": {"width": 64, "height": 64, "num_frames": 33},
+    "qwen_image_21": {"width": 64, "height": 64},
+    "qwen_image_21_turbo": {"width": 64, "height": 64},
+    "ltx25": {"width": 96, "height": 64, "num_frames": 9},
+    "echo": {"width": 96, "height": 64, "num_frames": 9},
 }
 """What a family is asked for beside prompt, seed and steps."""
+OF_EACH_SIZE = {"helios_pyramid", "helios_pyramid_distilled"}
+"""Those with so many steps at each of three sizes."""
 SHAPES = {
     "qwen_image_layered": (2, HEIGHT, WIDTH, 4),
     "ltx": (9, 64, 96, 3),
     "ltx_i2v": (9, 64, 96, 3),
-    "ltx2": (9, 64, 96, 3),
+    **dict.fromkeys(("ltx2", "ltx25", "echo"), (9, 64, 96, 3)),
+    **dict.fromkeys(("helios", "helios_pyramid", "helios_pyramid_distilled"), (33, 64, 64, 3)),
+    **dict.fromkeys(("qwen_image_21", "qwen_image_21_turbo"), (1, 64, 64, 4)),
+    "ideogram4": (1, 64, 64, 3),
+    "hunyuan15": (FRAMES, HEIGHT, WIDTH, 3),
     **dict.fromkeys(("wan", "wan22", "wan_i2v", "wan22_i2v"), (FRAMES, HEIGHT, WIDTH, 3)),
 }
 
@@ -86,19 +102,37 @@ def test_a_seed_changes_every_weight(tmp_path):
 
 
 def load(folder):
+    modular = folder / "modular_model_index.json"
+    if modular.exists():
+        return load_modular(folder, json.loads(modular.read_text())["_blocks_class_name"])
     name = json.loads((folder / "model_index.json").read_text())["_class_name"]
     pipeline = getattr(diffusers, name).from_pretrained(folder)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
+def load_modular(folder, blocks):
+    made = getattr(diffusers, blocks)()
+    made.sub_blocks.pop("prompt_upsampler", None)
+    pipeline = made.init_pipeline(str(folder))
+    pipeline.load_components()
+    return pipeline
+
+
 def draw(pipeline, family, prompt, seed=0, steps=2):
     """Pictures, frames or layers [N,H,W,C] in 0..1."""
+    told = (
+        {"pyramid_num_inference_steps_list": [steps] * 3}
+        if family in OF_EACH_SIZE
+        else {"num_inference_steps": steps}
+    )
     made = pipeline(
         prompt=prompt,
         **CALLS.get(family, SIZE),
-        num_inference_steps=steps,
+        **told,
         generator=torch.Generator().manual_seed(seed),
         output_type="np",
     )
+    if isinstance(made, PipelineState):
+        return made.get("images") if made.get("videos") is None else made.get("videos")[0]
     return numpy.stack(made[0][0]) if made[0][0].ndim == 4 else made[0]
