@@ -12,7 +12,7 @@ def main(folder: Path) -> None:
     from .tiny_diffusion import CHECKPOINTS
 
     for name, write in CHECKPOINTS.items():
-        if not (folder / name / "model_index.json").exists():
+        if not any((folder / name).glob("*model_index.json")):
             write(folder / name)
 
 
