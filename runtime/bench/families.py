@@ -21,7 +21,8 @@ REQUESTS: Final = 8
 FEW: Final = 2
 """Requests, of one size and in one mode, where one takes longer than `SLOW_S`."""
 SLOW_S: Final = 2.0
-SIZES: Final = {"one size": ((64, 64),), "mixed sizes": ((64, 64), (96, 64), (64, 96))}
+SIZES: Final = {"one size": ((64, 64),), "mixed sizes": ((64, 64), (128, 64), (64, 128))}
+"""In pixels; some families take multiples of 64 only."""
 STEPS: Final = 3
 
 
