@@ -43,10 +43,8 @@ def run(checkpoints: Path | None = None) -> None:
 
 def _models(folder: Path) -> list[ModelEntry]:
     """The checkpoints of modular families that a folder has."""
-    found = [
-        ModelEntry(path.parent.name, str(path.parent))
-        for path in sorted(folder.glob("*/model_index.json"))
-    ]
+    places = {path.parent for path in folder.glob("*/*model_index.json")}  # modular ones, too
+    found = [ModelEntry(place.name, str(place)) for place in sorted(places)]
     return [model for model in found if isinstance(model.checkpoint.family, ModularFamily)]
 
 

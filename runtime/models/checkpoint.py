@@ -19,6 +19,7 @@ from .tensor_file import check_safetensors, read_tensor_file
 _SAMPLE_BYTES = 1 << 16
 _OWN_FILE = "omnistage.json"
 _INDEX = "model_index.json"
+_TEXTS = (".json", ".txt", ".jinja", ".py")
 _INDEXES = ("config.json", _INDEX, "modular_model_index.json")
 
 
@@ -131,7 +132,7 @@ class Checkpoint:
     def _parts(self) -> Iterator[tuple[str, Path]]:
         """Every file that a result depends on, and its name within the model."""
         for path in self._files("*"):
-            if path.suffix in (".json", ".txt", ".jinja", ".py", ".safetensors", ".pt"):
+            if path.suffix in (*_TEXTS, ".safetensors", ".pt"):
                 yield str(path.relative_to(self.folder)), path
         for name, files in sorted(self._files_elsewhere().items()):
             yield from ((f"{name}/{self.elsewhere[name].prefix}", path) for path in files)
@@ -176,7 +177,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _sample(path: Path) -> bytes:
     size = path.stat().st_size
     with path.open("rb") as file:
-        if path.suffix in (".json", ".txt", ".jinja", ".py") or size <= 2 * _SAMPLE_BYTES:
+        if path.suffix in _TEXTS or size <= 2 * _SAMPLE_BYTES:
             return file.read()
         head = file.read(_SAMPLE_BYTES)
         file.seek(-_SAMPLE_BYTES, 2)

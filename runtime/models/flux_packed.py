@@ -32,7 +32,7 @@ from .packed_blocks import (
     norm_out,
     self_attention,
 )
-from .packed_rows import PackedRows, given
+from .packed_rows import PackedRows, PackedTransformer, given
 
 _USED = {
     "hidden_states",
@@ -72,7 +72,7 @@ class _Row:
     guidance: torch.Tensor | None
 
 
-class FluxPacked:
+class FluxPacked(PackedTransformer[_Row]):
     """See `PackedForward`."""
 
     def accepts(self, module: Any, arguments: Mapping[str, Any]) -> bool:
@@ -87,18 +87,42 @@ class FluxPacked:
             and has_processors((block.attn for block in _blocks(module)), FluxAttnProcessor)
         )
 
-    def run(self, module: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """One forward; each call gets its `(noise_pred [rows, tokens, channels],)`."""
-        own = _rows_of(calls)
-        rows = PackedRows.of(own, own[0].image.device)
-        out = _forward(module, rows.arrange(own), rows)
-        return rows.results(out, [len(call["hidden_states"]) for call in calls])
+    def rows_of(self, call: Mapping[str, Any]) -> Iterator[_Row]:
+        """See `PackedTransformer.rows_of`."""
+        images = call["hidden_states"]
+        guidance, count = call.get("guidance"), len(images)
+        ids = torch.cat([call["txt_ids"], call["img_ids"]])
+        parts = zip(
+            images,
+            call["encoder_hidden_states"],
+            call["pooled_projections"],
+            call["timestep"].expand(count),
+            [None] * count if guidance is None else guidance.expand(count),
+            strict=True,
+        )
+        for image, text, pooled, timestep, scale in parts:
+            yield _Row(image, text, ids, pooled, timestep, scale)
+
+    def forward(self, module: Any, own: Sequence[_Row], rows: PackedRows) -> torch.Tensor:
+        """See `PackedTransformer.forward`."""
+        image = module.x_embedder(torch.cat([row.image for row in own]))
+        temb = _time(module, own, image.dtype)
+        text = module.context_embedder(torch.cat([row.text for row in own]))
+        rotate = _rotary(module, own)
+        for block in module.transformer_blocks:
+            image, text = _double(block, image, text, temb, rows, rotate)
+        joint = rows.join(text, image)
+        joint_row = rows.join(rows.text_row, rows.image_row)
+        for block in module.single_transformer_blocks:
+            joint = _single(block, joint, temb, joint_row, rows, rotate)
+        image = norm_out(module.norm_out, rows.image_of(rows.by_run(joint)), temb, rows.image_row)
+        return module.proj_out(image)
 
     def row_map(
         self, module: Any, calls: Sequence[Mapping[str, Any]]
     ) -> Callable[[str], torch.Tensor]:
         """See `RowMap`: tokens of pictures, of texts or of both, or rows themselves."""
-        rows = PackedRows.of(_rows_of(calls), torch.device("cpu"))
+        rows = self.layout(calls)
         by_row = torch.tensor(rows.order)
         by_text, by_image = by_row[rows.text_row], by_row[rows.image_row]
         joint = rows.join(by_text, by_image)
@@ -121,42 +145,6 @@ def _blocks(module: Any) -> Iterator[Any]:
 def _ids_fit(ids: Any, tokens: torch.Tensor) -> bool:
     """Whether there is a position `[tokens, axes]` for each token of a row."""
     return isinstance(ids, torch.Tensor) and ids.ndim == 2 and len(ids) == tokens.shape[1]
-
-
-def _rows_of(calls: Sequence[Mapping[str, Any]]) -> list[_Row]:
-    return [row for call in calls for row in _rows_of_call(call)]
-
-
-def _rows_of_call(call: Mapping[str, Any]) -> Iterator[_Row]:
-    images = call["hidden_states"]
-    guidance, count = call.get("guidance"), len(images)
-    ids = torch.cat([call["txt_ids"], call["img_ids"]])
-    parts = zip(
-        images,
-        call["encoder_hidden_states"],
-        call["pooled_projections"],
-        call["timestep"].expand(count),
-        [None] * count if guidance is None else guidance.expand(count),
-        strict=True,
-    )
-    for image, text, pooled, timestep, scale in parts:
-        yield _Row(image, text, ids, pooled, timestep, scale)
-
-
-def _forward(module: Any, own: Sequence[_Row], rows: PackedRows) -> torch.Tensor:
-    """The transformer over packed rows; tokens of all pictures `[tokens, channels]`."""
-    image = module.x_embedder(torch.cat([row.image for row in own]))
-    temb = _time(module, own, image.dtype)
-    text = module.context_embedder(torch.cat([row.text for row in own]))
-    rotate = _rotary(module, own)
-    for block in module.transformer_blocks:
-        image, text = _double(block, image, text, temb, rows, rotate)
-    joint = rows.join(text, image)
-    joint_row = rows.join(rows.text_row, rows.image_row)
-    for block in module.single_transformer_blocks:
-        joint = _single(block, joint, temb, joint_row, rows, rotate)
-    image = norm_out(module.norm_out, rows.image_of(rows.by_run(joint)), temb, rows.image_row)
-    return module.proj_out(image)
 
 
 def _time(module: Any, own: Sequence[_Row], dtype: torch.dtype) -> torch.Tensor:

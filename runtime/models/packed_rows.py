@@ -7,10 +7,11 @@ by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch.nn import functional
@@ -28,6 +29,9 @@ class Row(Protocol):
     @property
     def image(self) -> torch.Tensor:
         """Tokens of its pictures `[tokens, channels]`."""
+
+
+R = TypeVar("R", bound=Row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,35 @@ class PackedRows:
             .flatten(2)
             for own in zip(*map(self.by_run, (q, k, v)), strict=True)
         ]
+
+
+class PackedTransformer(ABC, Generic[R]):
+    """A `PackedForward` of a transformer that takes tokens of texts and of pictures.
+
+    A family says what the rows of a call are, and what the transformer makes of them all.
+    """
+
+    @abstractmethod
+    def rows_of(self, call: Mapping[str, Any]) -> Iterator[R]:
+        """The rows of a call."""
+
+    @abstractmethod
+    def forward(self, module: Any, own: Sequence[R], rows: PackedRows) -> torch.Tensor:
+        """The transformer over packed rows; tokens of all pictures `[tokens, channels]`."""
+
+    def run(self, module: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """One forward; each call gets its `(noise_pred [rows, tokens, channels],)`."""
+        own = self._rows(calls)
+        rows = PackedRows.of(own, own[0].image.device)
+        out = self.forward(module, rows.arrange(own), rows)
+        return rows.results(out, [len(call["hidden_states"]) for call in calls])
+
+    def layout(self, calls: Sequence[Mapping[str, Any]]) -> PackedRows:
+        """Where the rows of calls are, on the CPU."""
+        return PackedRows.of(self._rows(calls), torch.device("cpu"))
+
+    def _rows(self, calls: Sequence[Mapping[str, Any]]) -> list[R]:
+        return [row for call in calls for row in self.rows_of(call)]
 
 
 def _owners(tokens: Sequence[int], device: torch.device) -> torch.Tensor:

@@ -25,7 +25,7 @@ from diffusers.models.transformers.transformer_qwenimage import (
 )
 
 from .packed_blocks import Rotate, Stream, clip, double_stream, has_processors, norm_out
-from .packed_rows import PackedRows, given
+from .packed_rows import PackedRows, PackedTransformer, given
 
 _USED = {
     "hidden_states",
@@ -63,7 +63,7 @@ class _Row:
     shapes: list[tuple[int, int, int]]
 
 
-class QwenImagePacked:
+class QwenImagePacked(PackedTransformer[_Row]):
     """See `PackedForward`."""
 
     def accepts(self, module: Any, arguments: Mapping[str, Any]) -> bool:
@@ -79,18 +79,37 @@ class QwenImagePacked:
             )
         )
 
-    def run(self, module: Any, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """One forward; each call gets its `(noise_pred [rows, tokens, channels],)`."""
-        own = _rows_of(calls)
-        rows = PackedRows.of(own, own[0].image.device)
-        out = _forward(module, rows.arrange(own), rows)
-        return rows.results(out, [len(call["hidden_states"]) for call in calls])
+    def rows_of(self, call: Mapping[str, Any]) -> Iterator[_Row]:
+        """See `PackedTransformer.rows_of`."""
+        images, shapes = call["hidden_states"], call["img_shapes"][0]
+        mask = call.get("encoder_hidden_states_mask")
+        times = call["timestep"].expand(len(images))
+        for i, (image, text) in enumerate(zip(images, call["encoder_hidden_states"], strict=True)):
+            places = None if mask is None else mask[i].nonzero()[:, 0]
+            shown = text if places is None else text[places]
+            yield _Row(image, shown, places, len(text), times[i], shapes)
+
+    def forward(self, module: Any, own: Sequence[_Row], rows: PackedRows) -> torch.Tensor:
+        """See `PackedTransformer.forward`."""
+        image = module.img_in(torch.cat([row.image for row in own]))
+        text = module.txt_in(module.txt_norm(torch.cat([row.text for row in own])))
+        timestep = torch.stack([row.timestep for row in own]).to(image.dtype)
+        modulation = rows.image_row
+        if module.zero_cond_t:
+            timestep = torch.cat([timestep, timestep * 0])
+            modulation = modulation + len(own) * _is_reference(own, image.device)
+        temb = module.time_text_embed(timestep, image)
+        rotate = _rotary(module, own, image.device)
+        for block in module.transformer_blocks:
+            image, text = _block(block, image, text, temb, modulation, rows, rotate)
+        image = norm_out(module.norm_out, image, temb[: len(own)], rows.image_row)
+        return module.proj_out(image)
 
     def row_map(
         self, module: Any, calls: Sequence[Mapping[str, Any]]
     ) -> Callable[[str], torch.Tensor]:
         """See `RowMap`: tokens of pictures, tokens of texts, or rows themselves."""
-        rows = PackedRows.of(_rows_of(calls), torch.device("cpu"))
+        rows = self.layout(calls)
         by_row = torch.tensor(rows.order)
         by_time = by_row.repeat(2 if module.zero_cond_t else 1)
         by_text, by_image = by_row[rows.text_row], by_row[rows.image_row]
@@ -116,37 +135,6 @@ def _shapes_fit(shapes: Any, images: torch.Tensor) -> bool:
         and all(own == shapes[0] for own in shapes)
         and sum(map(prod, shapes[0])) == images.shape[1]
     )
-
-
-def _rows_of(calls: Sequence[Mapping[str, Any]]) -> list[_Row]:
-    return [row for call in calls for row in _rows_of_call(call)]
-
-
-def _rows_of_call(call: Mapping[str, Any]) -> Iterator[_Row]:
-    images, shapes = call["hidden_states"], call["img_shapes"][0]
-    mask = call.get("encoder_hidden_states_mask")
-    times = call["timestep"].expand(len(images))
-    for i, (image, text) in enumerate(zip(images, call["encoder_hidden_states"], strict=True)):
-        places = None if mask is None else mask[i].nonzero()[:, 0]
-        shown = text if places is None else text[places]
-        yield _Row(image, shown, places, len(text), times[i], shapes)
-
-
-def _forward(module: Any, own: Sequence[_Row], rows: PackedRows) -> torch.Tensor:
-    """The transformer over packed rows; tokens of all pictures `[tokens, channels]`."""
-    image = module.img_in(torch.cat([row.image for row in own]))
-    text = module.txt_in(module.txt_norm(torch.cat([row.text for row in own])))
-    timestep = torch.stack([row.timestep for row in own]).to(image.dtype)
-    modulation = rows.image_row
-    if module.zero_cond_t:
-        timestep = torch.cat([timestep, timestep * 0])
-        modulation = modulation + len(own) * _is_reference(own, image.device)
-    temb = module.time_text_embed(timestep, image)
-    rotate = _rotary(module, own, image.device)
-    for block in module.transformer_blocks:
-        image, text = _block(block, image, text, temb, modulation, rows, rotate)
-    image = norm_out(module.norm_out, image, temb[: len(own)], rows.image_row)
-    return module.proj_out(image)
 
 
 def _is_reference(own: Sequence[_Row], device: torch.device) -> torch.Tensor:

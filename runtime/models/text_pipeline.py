@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from PIL import Image
 
-from ..protocol.conversation import Conversation, Message
+from ..protocol.conversation import Message
 from ..protocol.errors import InvalidRequest, ModelLoadFailed
 from .component_source import ComponentSource
 from .components import component_failure, load_module, load_scheduler
@@ -24,7 +24,7 @@ from .denoised_text import BlockProgress, DenoisedText
 from .modules import Component, Modules, source_bytes
 from .program import Bundle, LoadedModel, StageContext
 from .remote_code import model_class
-from .thinker import MEDIA_LIMITS, conversation_of
+from .thinker import MEDIA_LIMITS, check_media, conversation_of
 from .torchvision_ops import make_torchvision_importable
 from .wire import to_bundle, to_frame
 
@@ -93,7 +93,7 @@ class TextProgram:
         """
         frames = {name: to_frame(bundle) for name, bundle in inputs.items()}
         conversation = conversation_of(params, frames)
-        self._check_media(conversation)
+        check_media(conversation, self._limits())
         messages = [_to_template(message) for message in conversation.messages]
         prompt_tokens = self._count(messages)
         self._check_length(prompt_tokens, params["max_tokens"])
@@ -162,20 +162,10 @@ class TextProgram:
                 stage="thinker",
             )
 
-    def _check_media(self, conversation: Conversation) -> None:
-        taken = self.family.media(self.config)
-        for kind, most in MEDIA_LIMITS.items():
-            limit = most if kind in {name.removesuffix("s") for name in taken} else 0
-            count = sum(media.kind == kind for media in conversation.media())
-            if count > limit:
-                words = f"it takes {limit}" if limit else "it takes none"
-                raise InvalidRequest(
-                    f"The conversation holds {count} of {kind} for this model; {words}.",
-                    field=kind,
-                    value=count,
-                    allowed=f"at most {limit}",
-                    stage="thinker",
-                )
+    def _limits(self) -> dict[str, int]:
+        """How many of each kind of media a conversation may hold."""
+        taken = {name.removesuffix("s") for name in self.family.media(self.config)}
+        return {kind: most if kind in taken else 0 for kind, most in MEDIA_LIMITS.items()}
 
 
 class _WithEncoder:

@@ -77,7 +77,7 @@ class Thinker:
     def prepare(self, params: Mapping[str, Any], inputs: Mapping[str, Frame]) -> list[ARRequest]:
         """See `ARStage.prepare`."""
         conversation = conversation_of(params, inputs)
-        self._check_media(conversation)
+        check_media(conversation, self._limits)
         layers = tuple(params["hidden_layers"])
         unknown = [layer for layer in layers if layer not in self._layers]
         if unknown:
@@ -122,18 +122,6 @@ class Thinker:
             "history": conversation_of(params, inputs).then(answer).to_frame(),
         }
 
-    def _check_media(self, conversation: Conversation) -> None:
-        for kind, limit in self._limits.items():
-            count = sum(media.kind == kind for media in conversation.media())
-            if count > limit:
-                words = f"it takes {limit}" if limit else "it takes none"
-                raise InvalidRequest(
-                    f"The conversation holds {count} of {kind} for this model; {words}.",
-                    field=kind,
-                    value=count,
-                    allowed=f"at most {limit}",
-                )
-
     def _given(self, params: Mapping[str, Any]) -> Callable[[ARResult], ARResult] | None:
         """Moves an answer that was read from the end of a result's prompt to its tokens.
 
@@ -170,6 +158,25 @@ class Thinker:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         ids += self._tokenizer.encode(answer, add_special_tokens=False)
         return {"prompt_token_ids": ids}
+
+
+def check_media(conversation: Conversation, limits: Mapping[str, int]) -> None:
+    """Refuse more pictures, sounds or films than a model takes.
+
+    Raises:
+        InvalidRequest: there are more of a kind than its limit.
+    """
+    for kind, limit in limits.items():
+        count = sum(media.kind == kind for media in conversation.media())
+        if count > limit:
+            words = f"it takes {limit}" if limit else "it takes none"
+            raise InvalidRequest(
+                f"The conversation holds {count} of {kind} for this model; {words}.",
+                field=kind,
+                value=count,
+                allowed=f"at most {limit}",
+                stage="thinker",
+            )
 
 
 def conversation_of(params: Mapping[str, Any], inputs: Mapping[str, Frame]) -> Conversation:

@@ -76,9 +76,16 @@ async function openTemplates(page) {
 /** Count the run's events in the page; `window.run` is read by the functions below. */
 async function watchRun(page) {
   await page.evaluate(() => {
-    const run = { previews: 0, done: false, error: null }
+    const run = { previews: 0, previewed: [], done: false, error: null }
     const { api } = window.app
-    api.addEventListener('b_preview_with_metadata', () => (run.previews += 1))
+    api.addEventListener('b_preview_with_metadata', async ({ detail }) => {
+      run.previews += 1
+      // ComfyUI's own listener was first: this is what it has for the node to draw. A slow page may
+      // not come to draw it before the node is done.
+      const node = detail.displayNodeId
+      const given = window.app.nodePreviewImages[node]?.length > 0
+      if (given && (await createImageBitmap(detail.blob)).width > 0) run.previewed.push(node)
+    })
     api.addEventListener('execution_success', () => (run.done = true))
     api.addEventListener('execution_interrupted', () => (run.error = 'interrupted'))
     api.addEventListener('execution_error', ({ detail }) => {
@@ -88,19 +95,19 @@ async function watchRun(page) {
   })
 }
 
-/** Wait until a node shows a preview or the run is over; return the ids of nodes that show one. */
-async function previewedNodes(page) {
+/** Wait until a node shows a preview or the run is over; return whether one does. */
+async function showsPreview(page) {
   const handle = await page.waitForFunction(
     () => {
-      const shown = window.app.graph.nodes.filter((node) =>
+      const shown = window.app.graph.nodes.some((node) =>
         node.imgs?.some((image) => image.src.startsWith('blob:') && image.naturalWidth > 0)
       )
-      return (shown.length || window.run.done || window.run.error) && shown.map((node) => node.id)
+      return (shown || window.run.done || window.run.error) && { shown }
     },
     null,
     { timeout: RUN_TIMEOUT_MS }
   )
-  return handle.jsonValue()
+  return (await handle.jsonValue()).shown
 }
 
 /** Wait for the end of the run and for the page to have loaded every picture that nodes show. */
@@ -148,8 +155,8 @@ async function runTemplate(page, pack, template, folder, widgets, report) {
   await changeWidgets(page, widgets)
   await watchRun(page)
   await page.getByRole('button', { name: 'Run', exact: true }).click()
-  report.preview_nodes = await previewedNodes(page)
-  if (report.preview_nodes.length) {
+  report.preview_shown = await showsPreview(page)
+  if (report.preview_shown) {
     report.preview_screenshot = join(folder, `${template}-preview.png`)
     await page.screenshot({ path: report.preview_screenshot })
   }
@@ -157,6 +164,7 @@ async function runTemplate(page, pack, template, folder, widgets, report) {
   report.finished = run.done
   report.error = run.error
   report.preview_events = run.previews
+  report.preview_nodes = [...new Set(run.previewed)]
   report.images = run.images
   report.output_kinds = run.kinds
 }
@@ -167,7 +175,8 @@ const report = {
   finished: false,
   error: null, // what ComfyUI reported, or why this script gave up
   preview_events: 0,
-  preview_nodes: [], // ids of the nodes on which a preview picture was seen during the run
+  preview_nodes: [], // ids of the nodes that were given a preview picture during the run
+  preview_shown: false, // whether one was seen on a node
   preview_screenshot: null,
   images: [], // {node, filename, subfolder, type, width, height} of every picture or film in the outputs
   output_kinds: {}, // node id -> kinds of its outputs: images, audio, text ...

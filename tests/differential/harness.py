@@ -19,6 +19,7 @@ import torch
 
 from omnistage.runtime.bench.pictures import EngineRun, Picture, PictureRequest, make_engine
 from omnistage.runtime.engine.core import EngineEvent
+from omnistage.runtime.engine.diffusion.engine import DiffusionEngine
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.runtime.protocol.frames import Frame, Tensor
 
@@ -83,6 +84,13 @@ def _spoiled(frame: Frame) -> Frame:
 
 def _says_words(name: str) -> bool:
     return "embeds" in name or "features" in name
+
+
+def run(
+    engine: DiffusionEngine, model: ModelEntry, requests: Sequence[PictureRequest]
+) -> list[Picture]:
+    """All requests at once through an engine that is there already."""
+    return EngineRun(engine, requests, model.id, model.graph).run()
 
 
 def run_alone(case: Case, **settings: Any) -> list[Picture]:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omnistage.runtime.bench.pictures import EngineRun, Picture, PictureRequest, make_engine
+from omnistage.runtime.bench.pictures import Picture, PictureRequest, make_engine
 from omnistage.runtime.engine.diffusion.engine import DiffusionEngine
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.tests.fakes.codecs import fill_batches
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
 
-from .harness import TOLERANCE, assert_same
+from .harness import TOLERANCE, assert_same, run
 from .modular import ModularReference
 
 FAMILIES = ("qwen_image_controlnet", "sdxl_controlnet")
@@ -78,12 +78,6 @@ def reference(model: ModelEntry, requests: list[PictureRequest]) -> list[Picture
 @pytest.fixture(scope="module")
 def engine(model: ModelEntry) -> DiffusionEngine:
     return make_engine(model, profile=False)
-
-
-def run(
-    engine: DiffusionEngine, model: ModelEntry, requests: list[PictureRequest]
-) -> list[Picture]:
-    return EngineRun(engine, requests, model.id, model.graph).run()
 
 
 def test_strict_is_bit_identical(

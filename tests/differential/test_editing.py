@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omnistage.runtime.bench.pictures import EngineRun, Picture, PictureRequest, make_engine
+from omnistage.runtime.bench.pictures import Picture, PictureRequest, make_engine
 from omnistage.runtime.engine.diffusion.engine import DiffusionEngine
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.runtime.models.modular.family import ModularFamily
 from omnistage.runtime.models.modular.params import UnguidedTextParams
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
 
-from .harness import PICTURE_TOLERANCE, TOLERANCE, assert_same
+from .harness import PICTURE_TOLERANCE, TOLERANCE, assert_same, run
 from .modular import ModularReference
 
 SIZES = ((64, 64), (96, 64), (64, 64))
@@ -103,12 +103,6 @@ def requests(case: str, model: ModelEntry) -> list[PictureRequest]:
 def reference(model: ModelEntry, requests: list[PictureRequest]) -> list[Picture]:
     own = ModularReference(model)
     return [own.one(request) for request in requests]
-
-
-def run(
-    engine: DiffusionEngine, model: ModelEntry, requests: list[PictureRequest]
-) -> list[Picture]:
-    return EngineRun(engine, requests, model.id, model.graph).run()
 
 
 def bits(pictures: list[Picture]) -> list[Picture]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from omnistage.runtime.bench.pictures import EngineRun, Picture, PictureRequest, make_engine
+from omnistage.runtime.bench.pictures import Picture, PictureRequest, make_engine
 from omnistage.runtime.engine.diffusion.engine import DiffusionEngine
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.runtime.models.lora_params import HIGH_NOISE, LOW_NOISE
@@ -20,7 +20,7 @@ from omnistage.tests.fakes.codecs import fill_batches
 from omnistage.tests.fakes.lora_files import lora_weights, save
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
 
-from .harness import FILM_TOLERANCE, TOLERANCE, assert_same
+from .harness import FILM_TOLERANCE, TOLERANCE, assert_same, run
 from .modular import ModularReference
 
 LAYERS = ("condition_embedder.time_proj", "blocks.0.attn1.to_q", "blocks.1.ffn.net.2", "proj_out")
@@ -89,12 +89,6 @@ def reference(model: ModelEntry) -> list[Picture]:
 @pytest.fixture(scope="module")
 def engine(model: ModelEntry) -> DiffusionEngine:
     return make_engine(model, profile=False)
-
-
-def run(
-    engine: DiffusionEngine, model: ModelEntry, requests: list[PictureRequest]
-) -> list[Picture]:
-    return EngineRun(engine, requests, model.id, model.graph).run()
 
 
 def assert_close(got: list[Picture], want: list[Picture]) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omnistage.runtime.bench.pictures import EngineRun, Picture, PictureRequest, make_engine
+from omnistage.runtime.bench.pictures import Picture, PictureRequest, make_engine
 from omnistage.runtime.engine.diffusion.engine import DiffusionEngine
 from omnistage.runtime.models.catalogue import ModelEntry
 from omnistage.tests.fakes.codecs import fill_batches
 from omnistage.tests.fakes.tiny_diffusion import CHECKPOINTS
 
-from .harness import FILM_TOLERANCE, PICTURE_TOLERANCE, TOLERANCE, DisturbedRun, assert_same
+from .harness import FILM_TOLERANCE, PICTURE_TOLERANCE, TOLERANCE, DisturbedRun, assert_same, run
 from .modular import ModularReference
 
 PROMPTS = ("a red circle", "two green stars on white", "blue", "a red circle on a black square")
@@ -186,12 +186,6 @@ def assert_same_sound(got: list[Picture], want: list[Picture], *, tolerance: flo
             assert ours.sound.shape == theirs.sound.shape
             difference = (ours.sound - theirs.sound).abs().max()
             assert difference <= tolerance * theirs.sound.abs().max()
-
-
-def run(
-    engine: DiffusionEngine, model: ModelEntry, requests: list[PictureRequest]
-) -> list[Picture]:
-    return EngineRun(engine, requests, model.id, model.graph).run()
 
 
 def denoise_forwards(engine: DiffusionEngine) -> int:

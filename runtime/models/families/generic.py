@@ -200,8 +200,8 @@ def _sample(row: Row) -> type[NoiseParams]:
     if row.per_latent:
         fields["count"] = (int, one_film())
     if row.chunk:
-        fields["frames"] = (int | None, frames_of_chunks(row.chunk))
-        validators["whole_chunks"] = whole_chunks(row.chunk)
+        fields["frames"] = (int | None, frames_of_chunks(row.chunk, row.per_latent))
+        validators["whole_chunks"] = whole_chunks(row.chunk, row.per_latent)
     elif row.per_latent:
         fields["frames"] = (int | None, frames(None, per_latent=row.per_latent, maximum=1001))
         validators["whole_latents"] = whole_latents(row.per_latent)

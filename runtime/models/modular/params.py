@@ -72,9 +72,9 @@ def whole_latents(per_latent: int) -> Any:
     return field_validator("frames")(check)
 
 
-def frames_of_chunks(chunk: int) -> Any:
+def frames_of_chunks(chunk: int, per_latent: int) -> Any:
     """Frames of a film that is made in chunks of so many, less what makes no whole latent."""
-    some = ", ".join(str(_frames_of(n, chunk)) for n in range(1, 6))
+    some = ", ".join(str(_frames_of(n, chunk, per_latent)) for n in range(1, 6))
     return Field(
         None,
         ge=chunk,
@@ -84,19 +84,19 @@ def frames_of_chunks(chunk: int) -> Any:
     )
 
 
-def whole_chunks(chunk: int) -> Any:
+def whole_chunks(chunk: int, per_latent: int) -> Any:
     """A validator of `frames` that refuses what is not delivered."""
 
     def check(value: int | None) -> int | None:
-        if value is not None and value != _frames_of(-(-value // chunk), chunk):
+        if value is not None and value != _frames_of(-(-value // chunk), chunk, per_latent):
             raise ValueError(f"frames are those of whole chunks of {chunk}")
         return value
 
     return field_validator("frames")(check)
 
 
-def _frames_of(chunks: int, chunk: int) -> int:
-    return (chunks * chunk - 1) // 4 * 4 + 1
+def _frames_of(chunks: int, chunk: int, per_latent: int) -> int:
+    return (chunks * chunk - 1) // per_latent * per_latent + 1
 
 
 def frames_per_second(default: float | None) -> Any:
