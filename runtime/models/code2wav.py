@@ -70,20 +70,21 @@ class Code2Wav:
         self, context: StageContext, params: Mapping[str, Any], facts: Mapping[str, Any]
     ) -> Code2WavDecoder:
         """See `Codec.decoder`; the voice is in the codes themselves."""
-        return Code2WavDecoder(context)
+        return Code2WavDecoder(context, self.layout.samples)
 
 
 class Code2WavDecoder:
     """See `Decoder`."""
 
-    def __init__(self, context: StageContext) -> None:
+    def __init__(self, context: StageContext, samples: int) -> None:
         self._context = context
+        self._samples = samples
 
-    def window(self, codes: torch.Tensor, start: int) -> torch.Tensor:
+    def window(self, codes: torch.Tensor, start: int, told: int) -> torch.Tensor:
         """See `Decoder.window`."""
         waveform = self._context.module("code2wav")(codes=codes.unsqueeze(0))
         self._context.end_step()
-        return waveform.flatten()
+        return waveform.flatten()[told * self._samples :]
 
     def whole(self, codes: torch.Tensor) -> torch.Tensor:
         """See `Decoder.whole`.

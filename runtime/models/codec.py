@@ -52,8 +52,14 @@ class CodeLayout:
 class Decoder(Protocol):
     """Decodes the codes of one request; each decode ends the codec's number of steps."""
 
-    def window(self, codes: torch.Tensor, start: int) -> torch.Tensor:
-        """Codes to their waveform `[samples]`; the first is number `start` of the speech."""
+    def window(self, codes: torch.Tensor, start: int, told: int) -> torch.Tensor:
+        """Codes to their waveform `[samples]`, without that of the first `told` codes.
+
+        Args:
+            codes: `[n, *shape]`.
+            start: the first one's number in the speech.
+            told: codes whose sound was told before, fewer than `n`.
+        """
 
     def whole(self, codes: torch.Tensor) -> torch.Tensor:
         """All codes to their waveform `[samples]` just as transformers does."""
@@ -152,8 +158,10 @@ class CodecDecode:
         rest: torch.Tensor | None = None
         for window in layout.chunking(params).windows(codes.arrivals()):
             decoder = decoder or self._codec.decoder(context, params, codes.facts)
-            waveform = decoder.window(codes.of(window.start, window.end), window.start)
-            first = window.start * layout.samples
+            known = told // layout.samples - window.start
+            seen = codes.of(window.start, window.end)
+            waveform = decoder.window(seen, window.start, known)
+            first = (window.start + known) * layout.samples
             until = window.end * layout.samples - layout.lag - layout.unsettled
             if until > told:
                 yield waveform[told - first : until - first]

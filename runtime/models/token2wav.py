@@ -15,7 +15,10 @@ from transformers import (
     Qwen2_5OmniToken2WavDiTModel,
     Qwen2_5OmniToken2WavModel,
 )
-from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniToken2WavConfig
+from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import (
+    Qwen2_5OmniBigVGANConfig,
+    Qwen2_5OmniToken2WavConfig,
+)
 
 from ..protocol.errors import InvalidRequest, ModelLoadFailed
 from .call_spec import CallSpec
@@ -50,6 +53,12 @@ _UNSETTLED_CODES: Final = 3
 Without what follows, the vocoder makes the sound of a chunk's last two codes wrong; with three
 held back, seams are no worse than the rest (`tests/runtime/models/test_codec_qwen25.py`).
 """
+
+_EDGE_REACH: Final = 3
+"""Inputs before an output that the vocoder's first and last convolution take, seven wide."""
+
+_ACTIVATION_REACH: Final = 6
+"""The same for an activation: a filter of twelve at twice the rate, before it and after it."""
 
 _CALLS_A_STEP: Final = 4
 """Transformer calls of a step: the solver is a Runge-Kutta method of fourth order."""
@@ -192,12 +201,18 @@ def _encoded(facts: Mapping[str, Any], dit: Qwen2_5OmniToken2WavDiTModel) -> Voi
 
 
 class Token2Wav:
-    """See `Codec`."""
+    """See `Codec`.
+
+    Attributes:
+        longest: codes that can be decoded in one piece.
+        reach: codes before a sample that its sound depends on through the vocoder.
+    """
 
     def __init__(self, config: Qwen2_5OmniToken2WavConfig, voices: Mapping[str, Voice]) -> None:
         dit = config.dit_config
         self._voices = voices
-        self._longest = dit.max_position_embeddings // dit.repeats
+        self.longest = dit.max_position_embeddings // dit.repeats
+        self.reach = math.ceil(vocoder_reach(config.bigvgan_config) / dit.repeats)
         samples = dit.repeats * math.prod(config.bigvgan_config.upsample_rates)
         self.layout = CodeLayout(
             shape=(),
@@ -225,7 +240,26 @@ class Token2Wav:
                 allowed=", ".join(sorted(self._voices)),
                 stage=STAGE,
             )
-        return Token2WavDecoder(context, params, voice, self._longest)
+        return Token2WavDecoder(context, params, voice, self)
+
+
+def vocoder_reach(config: Qwen2_5OmniBigVGANConfig) -> int:
+    """Mel frames before a sample of sound that BigVGAN makes it of.
+
+    Follows its layers from the sound back to the frames. Source: the classes of transformers'
+    `modeling_qwen2_5_omni.py` from `Qwen2_5OmniUpSample1d` to `Qwen2_5OmniToken2WavBigVGANModel`.
+    """
+    blocks = zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True)
+    block = max(
+        sum(kernel // 2 * (dilation + 1) + 2 * _ACTIVATION_REACH for dilation in dilations)
+        for kernel, dilations in blocks
+    )
+    reach = _EDGE_REACH + _ACTIVATION_REACH  # the last layers, which keep the rate
+    for rate, kernel in reversed(
+        list(zip(config.upsample_rates, config.upsample_kernel_sizes, strict=True))
+    ):
+        reach = (reach + block + kernel - 1 - (kernel - rate) // 2) // rate
+    return reach + _EDGE_REACH
 
 
 class Token2WavDecoder:
@@ -236,32 +270,42 @@ class Token2WavDecoder:
     """
 
     def __init__(
-        self, context: StageContext, params: Mapping[str, Any], voice: Voice, longest: int
+        self, context: StageContext, params: Mapping[str, Any], voice: Voice, codec: Token2Wav
     ) -> None:
         self._context = context
         self._params = params
         self._voice = voice
-        self._longest = longest
-        dit = context.module("dit")
-        self._noise = Noise(params["seed"], dit.repeats, dit.mel_dim)
+        self._codec = codec
+        self._dit = context.module("dit")
+        self._noise = Noise(params["seed"], self._dit.repeats, self._dit.mel_dim)
 
-    def window(self, codes: torch.Tensor, start: int) -> torch.Tensor:
+    def window(self, codes: torch.Tensor, start: int, told: int) -> torch.Tensor:
         """See `Decoder.window`.
+
+        The vocoder is given the frames that the wanted sound depends on, the transformer all.
 
         Raises:
             InvalidRequest: there are more codes than the model has places for.
         """
-        if len(codes) > self._longest:
+        longest = self._codec.longest
+        if len(codes) > longest:
             raise InvalidRequest(
                 f"{len(codes)} codes are too many to be decoded in one piece; "
-                f"this model takes {self._longest}.",
+                f"this model takes {longest}.",
                 field="whole" if self._params["whole"] else "chunk",
                 value=len(codes),
-                allowed=f"at most {self._longest} codes; smaller chunks, and not the whole at once",
+                allowed=f"at most {longest} codes; smaller chunks, and not the whole at once",
                 stage=STAGE,
             )
+        first = max(told - self._codec.reach, 0)
+        frames = self._frames(codes, start)[:, first * self._dit.repeats :]
+        waveform = self._context.module("vocoder")(frames)[0]
+        return waveform[(told - first) * self._codec.layout.samples :]
+
+    def _frames(self, codes: torch.Tensor, start: int) -> torch.Tensor:
+        """Codes to mel frames `[1, frames, mel]`."""
         noise = self._noise.of(start, start + len(codes))
-        frames = Qwen2_5OmniToken2WavDiTModel.sample(
+        mel = Qwen2_5OmniToken2WavDiTModel.sample(
             _SharedDiT(self._context, noise),
             self._voice.speaker,
             self._voice.encodings,
@@ -269,11 +313,11 @@ class Token2WavDecoder:
             num_steps=self._params["steps"],
             guidance_scale=self._params["guidance"],
         )
-        return self._context.module("vocoder")(frames.transpose(1, 2))[0]
+        return mel.transpose(1, 2)
 
     def whole(self, codes: torch.Tensor) -> torch.Tensor:
         """See `Decoder.whole`."""
-        return self.window(codes, 0)
+        return self.window(codes, start=0, told=0)
 
 
 class Noise:

@@ -36,14 +36,20 @@ class CostCurve:
             self.points.pop(next(iter(self.points)))
 
     def fit(self) -> tuple[float, float] | None:
-        """(fixed seconds, seconds per token), or None before enough was seen."""
+        """(fixed seconds, seconds per token), or None before enough was seen.
+
+        Points weigh by their relative error. Otherwise the fixed part, which small forwards
+        show, would be lost in what large ones miss the line by, and no batch would be formed.
+        """
         if not self.points or max(self.points) < _MIN_SPREAD * min(self.points):
             return None
-        n = len(self.points)
-        mean_x = sum(self.points) / n
-        mean_y = sum(self.points.values()) / n
-        spread = sum((x - mean_x) ** 2 for x in self.points)
-        slope = sum((x - mean_x) * (y - mean_y) for x, y in self.points.items()) / spread
+        weights = {tokens: seconds**-2 for tokens, seconds in self.points.items()}
+        total = sum(weights.values())
+        mean_x = sum(weights[x] * x for x in self.points) / total
+        mean_y = sum(weights[x] * y for x, y in self.points.items()) / total
+        spread = sum(weights[x] * (x - mean_x) ** 2 for x in self.points)
+        product = sum(weights[x] * (x - mean_x) * (y - mean_y) for x, y in self.points.items())
+        slope = product / spread
         return (max(mean_y - slope * mean_x, 0.0), slope) if slope > 0 else None
 
     def estimate_s(self, tokens: int) -> float:

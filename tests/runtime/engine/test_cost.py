@@ -26,6 +26,13 @@ def test_full_where_more_tokens_gain_little() -> None:
     assert throughput == pytest.approx(0.95 / 1e-4, rel=1e-3)
 
 
+def test_forwards_that_grow_faster_than_a_line_leave_the_fixed_part() -> None:
+    """Attention over long rows does; batches of short ones must go on being formed."""
+    curve = line(0.008, 1.5e-4, 8, 96, 192, 768)
+    curve.observe(2768, 2.0)
+    assert (curve.full_tokens(0.95) or 0) > 192
+
+
 def test_large_pictures_fill_a_batch_alone() -> None:
     assert (line(0.001, 1e-3, 1024, 4096).full_tokens(0.95) or 0) < 1024
 

@@ -20,10 +20,19 @@ async def environment_of_child() -> str:
     return printed.decode()
 
 
-@pytest.mark.parametrize(("own", "told"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(monkeypatch, own, told):
+@pytest.mark.parametrize(
+    ("name", "default", "own"),
+    [
+        ("OMP_WAIT_POLICY", "PASSIVE", "ACTIVE"),
+        ("MALLOC_MMAP_THRESHOLD_", str(256 * 2**20), "1000000"),
+        ("MALLOC_TRIM_THRESHOLD_", str(2**30), "1000000"),
+    ],
+)
+def test_threads_sleep_and_memory_is_kept_unless_the_user_says_otherwise(
+    monkeypatch, name, default, own
+):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if own:
-        monkeypatch.setenv("OMP_WAIT_POLICY", own)
-    assert f"OMP_WAIT_POLICY={told}\n" in asyncio.run(environment_of_child())
+    monkeypatch.delenv(name, raising=False)
+    assert f"{name}={default}\n" in asyncio.run(environment_of_child())
+    monkeypatch.setenv(name, own)
+    assert f"{name}={own}\n" in asyncio.run(environment_of_child())

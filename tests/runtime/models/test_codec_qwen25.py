@@ -6,7 +6,7 @@ import torch
 from transformers import Qwen2_5OmniConfig, Qwen2_5OmniToken2WavModel
 
 from omnistage.runtime.models import codec as codec_module
-from omnistage.runtime.models.token2wav import Noise
+from omnistage.runtime.models.token2wav import Noise, vocoder_reach
 from omnistage.runtime.protocol.errors import InvalidRequest, JobFailed, ModelLoadFailed
 from tests.fakes.codecs import BROKEN, Run, assert_close, fill_batches, frame, qwen25_codec
 
@@ -79,6 +79,24 @@ def test_chunks_that_see_all_codes_equal_the_whole(codec):
     )
     assert [len(part) / SAMPLES for part in run.parts("chunks")] == [21, 6, 3]
     assert_close(torch.cat(run.parts("chunks")[1:]), run.sound("whole")[21 * SAMPLES :], 1e-4)
+
+
+@torch.inference_mode()
+def test_the_vocoder_needs_the_frames_of_its_reach_and_no_more(codec):
+    vocoder = codec.model.modules["vocoder"]
+    reach = vocoder_reach(vocoder._bigvgan.config)
+    config = codec.checkpoint.index["token2wav_config"]["dit_config"]
+    generator = torch.Generator().manual_seed(0)
+    frames = torch.randn(1, 4 * reach, config["mel_dim"], generator=generator)
+    begin, samples = 2 * reach, SAMPLES // config["repeats"]
+    whole = vocoder(frames)[0, begin * samples :]
+
+    def error(before: int) -> float:
+        trimmed = vocoder(frames[:, begin - before :])[0, before * samples :]
+        return ((trimmed - whole).abs().max() / whole.abs().max()).item()
+
+    assert error(reach) < 1e-5
+    assert error(reach // 4) > 1e-5
 
 
 def test_seams_are_no_worse_than_the_rest(codec):
