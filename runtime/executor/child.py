@@ -22,9 +22,10 @@ _ENVIRONMENT = {
     # Engines run side by side. Their OpenMP threads must sleep when they wait for each other: by
     # default they spin, and take the cores from the engine that has work.
     "OMP_WAIT_POLICY": "PASSIVE",
-    # The memory of large tensors stays with the process when they are freed. By default glibc
-    # returns it, and on a CPU a model's next layer waits for the same pages to be zeroed again.
-    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    # A process keeps up to 1 GiB that its tensors have freed. By default glibc gives it back, and
+    # on a CPU each large layer waits for the same pages to be zeroed again. Weights of 64 MiB and
+    # more still go back at once, so that a model that is evicted makes room.
+    "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
 }
 """What a child is told, unless the server's own environment says otherwise."""

@@ -24,7 +24,7 @@ async def environment_of_child() -> str:
     ("name", "default", "own"),
     [
         ("OMP_WAIT_POLICY", "PASSIVE", "ACTIVE"),
-        ("MALLOC_MMAP_THRESHOLD_", str(256 * 2**20), "1000000"),
+        ("MALLOC_MMAP_THRESHOLD_", str(64 * 2**20), "1000000"),
         ("MALLOC_TRIM_THRESHOLD_", str(2**30), "1000000"),
     ],
 )
