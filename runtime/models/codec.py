@@ -158,10 +158,10 @@ class CodecDecode:
         rest: torch.Tensor | None = None
         for window in layout.chunking(params).windows(codes.arrivals()):
             decoder = decoder or self._codec.decoder(context, params, codes.facts)
-            known = told // layout.samples - window.start
+            known = told // layout.samples  # codes of the speech whose sound is told
             seen = codes.of(window.start, window.end)
-            waveform = decoder.window(seen, window.start, known)
-            first = (window.start + known) * layout.samples
+            waveform = decoder.window(seen, window.start, known - window.start)
+            first = known * layout.samples
             until = window.end * layout.samples - layout.lag - layout.unsettled
             if until > told:
                 yield waveform[told - first : until - first]

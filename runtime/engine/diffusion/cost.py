@@ -11,6 +11,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 _KEPT = 64
+_LEAST_S = 1e-9
+"""What a forward takes at least, even if the clock is too coarse to tell."""
 _MIN_SPREAD = 1.5
 """Ratio of largest to smallest token count below which a line cannot be fitted."""
 
@@ -29,6 +31,7 @@ class CostCurve:
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Add one measured forward."""
+        seconds = max(seconds, _LEAST_S)
         known = self.points.pop(tokens, seconds)
         # the old value fades, so that the curve follows a machine that became slower
         self.points[tokens] = min(seconds, known * 1.02)
@@ -45,9 +48,9 @@ class CostCurve:
             return None
         weights = {tokens: seconds**-2 for tokens, seconds in self.points.items()}
         total = sum(weights.values())
-        mean_x = sum(weights[x] * x for x in self.points) / total
+        mean_x = sum(w * x for x, w in weights.items()) / total
         mean_y = sum(weights[x] * y for x, y in self.points.items()) / total
-        spread = sum(weights[x] * (x - mean_x) ** 2 for x in self.points)
+        spread = sum(w * (x - mean_x) ** 2 for x, w in weights.items())
         product = sum(weights[x] * (x - mean_x) * (y - mean_y) for x, y in self.points.items())
         slope = product / spread
         return (max(mean_y - slope * mean_x, 0.0), slope) if slope > 0 else None

@@ -56,6 +56,14 @@ def test_a_disturbed_measurement_does_not_last() -> None:
     assert curve.estimate_s(64) < 0.03
 
 
+def test_forwards_that_a_coarse_clock_does_not_see_are_points_too() -> None:
+    curve = CostCurve()
+    curve.observe(16, 0.0)
+    curve.observe(64, 0.0)
+    assert curve.fit() is None
+    assert curve.estimate_s(64) < 1e-6
+
+
 def test_points_are_bounded() -> None:
     curve = CostCurve()
     for n in range(1, 1000):

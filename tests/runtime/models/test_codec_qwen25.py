@@ -99,6 +99,18 @@ def test_the_vocoder_needs_the_frames_of_its_reach_and_no_more(codec):
     assert error(reach // 4) > 1e-5
 
 
+def test_the_vocoder_is_not_given_what_was_told_before(codec):
+    given = []
+    hook = codec.model.modules["vocoder"].register_forward_pre_hook(
+        lambda _, args, kwargs: given.append((args or tuple(kwargs.values()))[0].shape[1]),
+        with_kwargs=True,
+    )
+    codec.run(codec.task("a", codec.codes(30), steps=3, first_chunk=24, chunk=6))
+    hook.remove()
+    reach = codec.model.programs["codec_decode"]._codec.reach
+    assert given == [2 * 24, 2 * (30 - 21 + reach)]
+
+
 def test_seams_are_no_worse_than_the_rest(codec):
     codes = codec.codes(80)
     run = codec.run(
