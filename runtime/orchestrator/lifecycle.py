@@ -305,6 +305,7 @@ class Lifecycle:
             self._fail(job, StoreTooSmall(_EVICTED_WORDS, field="store.budget_mb"))
             return
         job.has_waited = True
+        self.dispatcher.withdraw(job)  # it may have been ready: then an input was evicted since
         for plan in missing:
             self._wait_for(job, plan)
         if not job.waiting:

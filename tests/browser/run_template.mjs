@@ -3,7 +3,7 @@
 //
 // Usage: node run_template.mjs URL PACK TEMPLATE SCREENSHOT_FOLDER [WIDGETS]
 //   PACK is the name of the pack's folder under custom_nodes, TEMPLATE the workflow's without .json.
-//   WIDGETS is a JSON object with values of widgets by name, for all nodes that have them.
+//   WIDGETS is a JSON object with values of widgets by name, for all DiT Sample nodes.
 //   CHROMIUM names the browser, if it is not `chromium` on the PATH.
 //
 // Prints one JSON object, see `report` below, and exits with 1 if the workflow did not finish.
@@ -61,10 +61,12 @@ async function loadTemplate(page, pack, template) {
 /** Ask for what nobody has asked for before: the runtime keeps results of earlier runs. */
 async function changeWidgets(page, values) {
   await page.evaluate((values) => {
-    const widgets = window.app.graph.nodes.flatMap((node) => node.widgets ?? [])
-    for (const widget of widgets) {
-      if (widget.name === 'seed') widget.value = Math.floor(Math.random() * 2 ** 48)
-      else if (widget.name in values) widget.value = values[widget.name]
+    for (const node of window.app.graph.nodes) {
+      for (const widget of node.widgets ?? []) {
+        if (widget.name === 'seed') widget.value = Math.floor(Math.random() * 2 ** 48)
+        else if (node.type === 'OmniStageSample' && widget.name in values)
+          widget.value = values[widget.name]
+      }
     }
   }, values)
 }

@@ -7,7 +7,16 @@ from omnistage.runtime.protocol.errors import (
     ResultGone,
     StoreTooSmall,
 )
-from omnistage.tests.fakes.recipes import chain, decode, encode, load, sample, upload_of
+from omnistage.tests.fakes.recipes import (
+    chain,
+    decode,
+    encode,
+    load,
+    sample,
+    talk,
+    think,
+    upload_of,
+)
 from omnistage.tests.runtime.orchestrator.rig import Rig
 
 
@@ -73,6 +82,24 @@ def test_two_inputs_that_evict_each_other_end_in_an_error_not_in_a_loop():
     error = failure(rig, key)
     assert isinstance(error, StoreTooSmall)
     assert "store.budget_mb" in error.message
+
+
+def test_an_input_that_goes_while_a_job_that_follows_another_waits_for_its_turn():
+    rig = Rig(limits=Limits(retries=1))
+    latent = sample(encode("a"))
+    (drawn,) = rig.submit(latent)
+    rig.executor.finish_all()
+    key, _ = rig.submit(talk(think(), latent), encode("b"))
+    rig.executor.die()
+    (thinker,) = rig.executor.tasks.values()
+    rig.executor.start_task(thinker)
+    assert rig.executor.stages() == ["think"], "a suspect runs alone"
+    drop(rig, drawn)
+    rig.executor.finish(thinker)
+    assert rig.executor.stages() == ["encode"], "so does the next"
+    rig.check()
+    rig.executor.finish_all()
+    assert rig.state(key) == "done"
 
 
 def test_a_result_larger_than_the_store_fails_its_job():
