@@ -3,7 +3,8 @@
 //
 // Usage: node run_template.mjs URL PACK TEMPLATE SCREENSHOT_FOLDER [WIDGETS]
 //   PACK is the name of the pack's folder under custom_nodes, TEMPLATE the workflow's without .json.
-//   WIDGETS is a JSON object with values of widgets by name, for all DiT Sample nodes.
+//   WIDGETS is a JSON object with values of widgets by name, for all nodes that have them, or by
+//   type of node and name: {"width": 96, "OmniStageSample.steps": 40}.
 //   CHROMIUM names the browser, if it is not `chromium` on the PATH.
 //
 // Prints one JSON object, see `report` below, and exits with 1 if the workflow did not finish.
@@ -64,8 +65,7 @@ async function changeWidgets(page, values) {
     for (const node of window.app.graph.nodes) {
       for (const widget of node.widgets ?? []) {
         if (widget.name === 'seed') widget.value = Math.floor(Math.random() * 2 ** 48)
-        else if (node.type === 'OmniStageSample' && widget.name in values)
-          widget.value = values[widget.name]
+        widget.value = values[`${node.type}.${widget.name}`] ?? values[widget.name] ?? widget.value
       }
     }
   }, values)

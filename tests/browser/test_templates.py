@@ -30,7 +30,7 @@ WITHOUT_PICTURES = (
 )
 WATCHED = ("text_to_image", "several_prompts", "variations")
 """They do little else than draw, so that a slow page has the time to show a preview, too."""
-SLOW = {"steps": 40}
+SLOW = {"OmniStageSample.steps": 40}
 """The runtime draws ahead of ComfyUI: a picture that is done when its node's turn comes has no
 preview, so that a page with few cores needs pictures that take longer than the nodes before."""
 RUN_TIMEOUT_S = 600
