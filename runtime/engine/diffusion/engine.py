@@ -20,17 +20,16 @@ from .batch import Batch, pick
 from .call import ModuleCall
 from .cost import CostCurve, CostModel
 from .policy import RequestFacts, order, policy_key
-from .preview import preview_jpeg
+from .previews import Previews
 from .profile import profile
 from .request import Request
 from .residency import HOST, Key, Residency
+from .served_time import ServedTime
 from .settings import EngineSettings
 
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-
-_SERVED_HALF_LIFE_S = 30.0
 
 
 class DiffusionEngine:
@@ -73,12 +72,11 @@ class DiffusionEngine:
         self._cancels: set[str] = set()
         self._events: list[EngineEvent] = []
         self._costs = CostModel()
-        self._served = _ServedTime()
+        self._served = ServedTime()
+        self._previews = Previews(settings, self._residency)
         self._counts: Counter[str] = Counter()
         self._largest_batch = 0
         self._loaded_for: ModuleCall | None = None
-        self._colours: dict[str, torch.Tensor | None] = {}
-        self._colours_wanted: set[str] = set()
 
     # EngineCore
 
@@ -196,7 +194,8 @@ class DiffusionEngine:
         """Load the next thing that something waits for; whether this step was spent on it."""
         if self._loaded_for is not None or self._forwards_are_owed():
             return False
-        return self._open_model() or self._build_module() or self._fit_colours()
+        opened = self._open_model() or self._build_module()
+        return opened or self._previews.fit_next(self._needed)
 
     def _forwards_are_owed(self) -> bool:
         return self._residency.owed_s > 0 and any(map(self._can_run, self._waiting_calls()))
@@ -239,24 +238,6 @@ class DiffusionEngine:
             if (request.task.model, request.wanted) == (model, module):
                 request.wanted = None
                 self._go_on(request)
-        return True
-
-    def _fit_colours(self) -> bool:
-        """Fit the colours of previews that somebody wants to see."""
-        if not self._colours_wanted:
-            return False
-        name = self._colours_wanted.pop()
-        colours = self._models[name].latent_to_rgb
-        assert colours is not None
-        self._colours[name] = None
-        try:
-            self._residency.build(name, colours.module, self._needed())
-            self._residency.load(name, colours.module, self._needed())
-            module = self._residency.module(name, colours.module)
-            assert module is not None
-            self._colours[name] = colours.fit(module)
-        except Exception:  # a preview is no reason to fail anything
-            log.warning("there will be no previews of model %s", name, exc_info=True)
         return True
 
     def _load_weights(self, call: ModuleCall) -> None:
@@ -351,8 +332,11 @@ class DiffusionEngine:
         own = [call for call in batch.calls if call.request is request]
         share = seconds * sum(call.tokens for call in own) / max(batch.tokens, 1)
         request.batch = batch.requests
-        self._served.add(request.task.client, share, self._clock())
-        self._preview(request, own[0])
+        now_s = self._clock()
+        self._served.add(request.task.client, share, now_s)
+        preview = self._previews.of(request, own[0], now_s)
+        if preview is not None:
+            self._events.append(preview)
         self._go_on(request)
 
     def _go_on(self, request: Request) -> None:
@@ -395,31 +379,6 @@ class DiffusionEngine:
     def _finish(self, task: StageTask, kind: Any, **facts: Any) -> None:
         self._events.append(EngineEvent(task.id, kind, **facts))
 
-    def _preview(self, request: Request, call: ModuleCall) -> None:
-        model, now_s = request.model, self._clock()
-        wanted = request.task.previews and call.method == model.denoiser and call.error is None
-        if not wanted or model.preview is None or model.latent_to_rgb is None:
-            return
-        if now_s < request.preview_due_s:
-            return
-        colours = self._colours.get(request.task.model)
-        if colours is None:
-            if request.task.model not in self._colours:
-                self._colours_wanted.add(request.task.model)
-            return
-        request.preview_due_s = now_s + self._settings.preview_interval_ms / 1000
-        latents = model.preview(call.arguments, call.result)
-        image = preview_jpeg(latents, colours, self._settings.preview_px)
-        event = EngineEvent(
-            request.task.id,
-            "preview",
-            step=request.step,
-            total=request.total,
-            batch=request.batch,
-            image=image,
-        )
-        self._events.append(event)
-
     def _count(self, batch: Batch, forwards: int) -> None:
         self._counts.update(forwards=forwards, rows=batch.rows, requests=batch.requests)
         if batch.calls[0].method == batch.calls[0].request.model.denoiser:
@@ -437,25 +396,6 @@ class DiffusionEngine:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return self._clock() - start_s
-
-
-class _ServedTime:
-    """Device time each client has had lately: halves every 30 s, so that history fades."""
-
-    def __init__(self) -> None:
-        self._served: dict[str, tuple[float, float]] = {}
-
-    def of(self, client: str, now_s: float) -> float:
-        """Seconds of device time, faded to `now_s`."""
-        seconds, since_s = self._served.get(client, (0.0, now_s))
-        return float(seconds * 0.5 ** ((now_s - since_s) / _SERVED_HALF_LIFE_S))
-
-    def add(self, client: str, seconds: float, now_s: float) -> None:
-        """Charge a client."""
-        self._served[client] = (self.of(client, now_s) + seconds, now_s)
-        if len(self._served) > 1000:
-            least = min(self._served, key=lambda c: self.of(c, now_s))
-            del self._served[least]
 
 
 def _home(call: ModuleCall) -> Key:
