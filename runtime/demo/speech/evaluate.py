@@ -1,8 +1,8 @@
 """Scores a checkpoint: ``python -m omnistage.runtime.demo.speech.evaluate [--checkpoint DIR]``.
 
 Asks for sequences of words that training never saw and lets the recogniser, which knows other
-people only, hear the answers. As a control it also hears the same codes in random order. Exits
-with status 1 if a score is below its target.
+people only, hear the answers, whose sound the runtime's own engine makes. As a control it also
+hears the same codes in random order. Exits with status 1 if a score is below its target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import torch
 from .checkpoint import CHECKPOINT
 from .pitch import pitch_hz
 from .prompts import Request, greeting, held_out_request, other
-from .recogniser import Recogniser, hear, load_recogniser, mistakes
+from .recogniser import hear, load_recogniser, mistakes
+from .serving import ServedCodec
 from .speaking import Speaker
 from .vocabulary import DIGITS, HELLO, SORRY
 from .voices import PITCH_BORDER_HZ, VOICES
@@ -88,22 +89,29 @@ def requests_for(count: int, seed: int) -> list[Request]:
     return requests + [Request(other(rng), (SORRY,)) for _ in range(min(count, _SMALL_TALK))]
 
 
-def attempt(
-    speaker: Speaker, recogniser: Recogniser, request: Request, voice: str, seed: int
-) -> Trial:
-    """One answer, heard."""
-    answer = speaker.answer(request.messages, voice, seed)
-    order = torch.randperm(len(answer.codes), generator=torch.Generator().manual_seed(seed))
-    noise = speaker.sound(answer.codes[order], voice, seed)
-    return Trial(
-        voice,
-        request.text,
-        request.words,
-        answer.text,
-        hear(recogniser, answer.wave),
-        hear(recogniser, noise),
-        pitch_hz(answer.wave),
-    )
+class Examiner:
+    """Asks a checkpoint, and hears what it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.speaker = Speaker(folder)
+        self._codec = ServedCodec(folder)
+        self._recogniser = load_recogniser()
+
+    def attempt(self, request: Request, voice: str, seed: int) -> Trial:
+        """One answer, heard."""
+        answer = self.speaker.answer(request.messages, voice, seed)
+        order = torch.randperm(len(answer.codes), generator=torch.Generator().manual_seed(seed))
+        wave = self._codec.sound(answer.codes, voice, seed)
+        noise = self._codec.sound(answer.codes[order], voice, seed)
+        return Trial(
+            voice,
+            request.text,
+            request.words,
+            answer.text,
+            hear(self._recogniser, wave),
+            hear(self._recogniser, noise),
+            pitch_hz(wave),
+        )
 
 
 def score(trials: Sequence[Trial]) -> Score:
@@ -157,14 +165,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the scores here")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    speaker, recogniser = Speaker(arguments.checkpoint), load_recogniser()
+    examiner = Examiner(arguments.checkpoint)
     scores, trials = {}, []
-    for number, voice in enumerate(speaker.voices):
+    for number, voice in enumerate(examiner.speaker.voices):
         seed = arguments.seed + number
         requests = requests_for(arguments.prompts, seed)
         own = [
-            attempt(speaker, recogniser, request, voice, seed + index)
-            for index, request in enumerate(requests)
+            examiner.attempt(request, voice, seed + index) for index, request in enumerate(requests)
         ]
         scores[voice] = score(own)
         trials += own

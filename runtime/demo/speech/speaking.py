@@ -1,6 +1,6 @@
 """Asks a checkpoint to speak, through transformers' own ``generate``.
 
-Owns the settings that the demo voice is served with. Knows nothing of scores.
+Knows nothing of the runtime, nor of scores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from transformers import AutoTokenizer
 
-from .checkpoint import CHECKPOINT, CODEC_END, CODEC_PAD, STEPS, load
+from .checkpoint import CHECKPOINT, CODEC_END, CODEC_PAD, GUIDANCE, STEPS, load
 
 _MOST_TOKENS: Final = 24
 _MOST_CODES: Final = 400
@@ -58,19 +58,10 @@ class Speaker:
             talker_max_new_tokens=_MOST_CODES,
             talker_eos_token_id=[CODEC_PAD, CODEC_END],
             token2wav_num_steps=STEPS,
+            token2wav_guidance_scale=GUIDANCE,
         )
         written = self._tokenizer.decode(tokens[0, ids.shape[1] :], skip_special_tokens=True)
         return Answer(written, self._codes[0], wave.float())
-
-    @torch.no_grad()
-    def sound(self, codes: torch.Tensor, voice: str, seed: int) -> torch.Tensor:
-        """The sound [480 N] of any codes [N] in a voice."""
-        entry = self._model.speaker_map[voice]
-        torch.manual_seed(seed)
-        wave: torch.Tensor = self._model.token2wav(
-            codes[None], conditioning=entry["cond"], reference_mel=entry["ref_mel"], num_steps=STEPS
-        )
-        return wave
 
     def _note_codes(self, _module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         """`generate` returns the sound alone; its codes pass here."""

@@ -90,7 +90,7 @@ STAGES: Final[dict[str, tuple[_Stage, int]]] = {
     "data": (Training.data, 0),
     "recogniser": (Training.recogniser, 1400),
     "thinker": (Training.thinker, 1250),
-    "vocoder": (Training.vocoder, 1900),
+    "vocoder": (Training.vocoder, 3000),
     "dit": (Training.dit, 1600),
     "talker": (Training.talker, 1400),
     "checkpoint": (Training.checkpoint, 0),

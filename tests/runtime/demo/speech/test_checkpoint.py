@@ -7,6 +7,7 @@ import torch
 
 from omnistage.runtime.demo.speech.checkpoint import (
     CHECKPOINT,
+    GUIDANCE,
     MAX_CHECKPOINT_BYTES,
     STEPS,
     checkpoint_bytes,
@@ -14,6 +15,7 @@ from omnistage.runtime.demo.speech.checkpoint import (
 from omnistage.runtime.demo.speech.codec import CODE_SAMPLES
 from omnistage.runtime.demo.speech.pitch import pitch_hz
 from omnistage.runtime.demo.speech.recogniser import hear, load_recogniser
+from omnistage.runtime.demo.speech.serving import ServedCodec
 from omnistage.runtime.demo.speech.speaking import Speaker
 from omnistage.runtime.demo.speech.vocabulary import DIGITS
 from omnistage.runtime.demo.speech.voices import PITCH_BORDER_HZ, VOICES
@@ -63,7 +65,8 @@ def test_is_laid_out_like_qwens():
 def test_brings_the_settings_it_is_to_be_served_with():
     graph = ModelEntry("voice", VOICE).graph
     assert graph["thinker"].check_params({"prompt": "say 3"})["top_k"] == 1
-    assert graph["codec_decode"].check_params({})["steps"] == STEPS
+    own = {"steps": STEPS, "guidance": GUIDANCE, "chunk": 48, "left_context": 12}
+    assert own.items() <= graph["codec_decode"].check_params({}).items()
     assert graph["codec_decode"].check_params({"steps": 10})["steps"] == 10
 
 
@@ -81,10 +84,18 @@ def test_each_code_is_20_ms(answers):
         assert len(answer.wave) == CODE_SAMPLES * len(answer.codes)
 
 
-def test_codes_in_another_order_say_something_else(answers, speaker, recogniser):
+def test_says_the_same_in_the_chunks_that_it_is_served_in(answers, recogniser):
+    codec = ServedCodec()
+    for (prompt, voice), answer in answers.items():
+        wave = codec.sound(answer.codes, voice, seed=0)
+        assert len(wave) == len(answer.wave)
+        assert " ".join(hear(recogniser, wave)) == SPOKEN[prompt, voice]
+
+
+def test_codes_in_another_order_say_something_else(answers, recogniser):
     (prompt, voice), answer = next(iter(answers.items()))
     order = torch.randperm(len(answer.codes), generator=torch.Generator().manual_seed(0))
-    wave = speaker.sound(answer.codes[order], voice, seed=0)
+    wave = ServedCodec().sound(answer.codes[order], voice, seed=0)
     assert " ".join(hear(recogniser, wave)) != SPOKEN[prompt, voice]
 
 
