@@ -30,7 +30,8 @@ class Job:
         client: whose share the work counts towards.
         waiting: keys of the jobs whose results this one waits for.
         following: keys of the running jobs whose outputs this one takes part by part.
-        dependants: keys of the jobs that wait for this one's results, or follow it.
+        dependants: keys of the jobs that wait for this one's results, or follow it, in the order
+            in which they came.
         parts: what its attempt has told of its streamed outputs so far.
         task: the attempt that is with the engine.
         stopping: the engine was told to cancel the attempt.
@@ -46,7 +47,7 @@ class Job:
     state: JobState = "queued"
     waiting: set[str] = field(default_factory=set)
     following: set[str] = field(default_factory=set)
-    dependants: set[str] = field(default_factory=set)
+    dependants: dict[str, None] = field(default_factory=dict)
     parts: dict[str, list[Frame]] = field(default_factory=dict)
     task: str | None = None
     stopping: bool = False

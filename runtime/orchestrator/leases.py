@@ -12,7 +12,7 @@ class Lease:
     """One owner's keys."""
 
     expires_s: float
-    keys: set[str] = field(default_factory=set)
+    keys: dict[str, None] = field(default_factory=dict)
 
 
 class Leases:
@@ -37,7 +37,7 @@ class Leases:
         lease = self._leases.setdefault(owner, Lease(0.0))
         lease.expires_s = self._clock() + self._ttl_s
         for key in keys:
-            lease.keys.add(key)
+            lease.keys[key] = None
             self._holders.setdefault(key, set()).add(owner)
 
     def renew(self, owner: str) -> bool:
@@ -48,16 +48,16 @@ class Leases:
         lease.expires_s = self._clock() + self._ttl_s
         return True
 
-    def release(self, owner: str) -> set[str]:
-        """End a lease; returns the keys that nobody holds any more."""
+    def release(self, owner: str) -> list[str]:
+        """End a lease; returns the keys that nobody holds any more, in the order granted."""
         lease = self._leases.pop(owner, None)
-        freed = set()
+        freed = []
         for key in lease.keys if lease else ():
             holders = self._holders[key]
             holders.discard(owner)
             if not holders:
                 del self._holders[key]
-                freed.add(key)
+                freed.append(key)
         return freed
 
     def expired(self) -> list[str]:

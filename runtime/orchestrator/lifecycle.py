@@ -236,8 +236,8 @@ class Lifecycle:
         self.dispatcher.withdraw(job)
         self.dispatcher.abandon(job)
         self.finished[kind] += 1
-        for key in (*job.waiting, *job.following):
-            self.jobs[key].dependants.discard(job.key)
+        for key in sorted(job.waiting | job.following):
+            self.jobs[key].dependants.pop(job.key, None)
             self._to_review.append(key)
         job.waiting.clear()
         job.following.clear()
@@ -318,7 +318,7 @@ class Lifecycle:
         parent = self.jobs.get(plan.key)
         if parent is None or not parent.live:
             parent = self.begin(plan, client=job.client, priority=job.priority, previews=False)
-        parent.dependants.add(job.key)
+        parent.dependants[job.key] = None
         (job.following if job.can_follow(parent) else job.waiting).add(parent.key)
 
     def _start_due(self) -> None:

@@ -83,9 +83,9 @@ def test_leases_know_holders_and_owners():
     leases = Leases(1.0, lambda: 0.0)
     leases.grant("one", ["a", "b"])
     leases.grant("two", ["b"])
-    assert leases.release("one") == {"a"}
+    assert leases.release("one") == ["a"]
     assert leases.holds("b") and not leases.holds("a")
-    assert leases.release("one") == set()
+    assert leases.release("one") == []
     leases.check_integrity()
-    assert leases.release("two") == {"b"}
+    assert leases.release("two") == ["b"]
     assert len(leases) == 0

@@ -27,6 +27,15 @@ def test_jobs_run_when_what_they_need_is_there():
     assert rig.orchestrator.output(key, "images").header == {"kind": "images"}
 
 
+def test_jobs_that_wait_for_the_same_one_start_in_the_order_they_came():
+    rig = Rig()
+    for steps in range(1, 9):
+        rig.submit(sample(encode(), steps=steps))
+    (task,) = rig.executor.tasks.values()
+    rig.executor.finish(task)
+    assert [t.params["steps"] for t in rig.executor.tasks.values()] == list(range(1, 9))
+
+
 def test_equal_work_is_joined_whoever_asks_and_however_it_is_written():
     rig = Rig()
     (first,) = rig.submit(encode("a"), owner="one")
