@@ -59,6 +59,7 @@ def _connect(services: Pack) -> None:
 
     def wake() -> None:
         services.io.loop.call_soon_threadsafe(watcher.wake)
+        services.bell.ring()
 
     host.add_middleware(make_middleware(services, wake))
     host.on_prompt(wake)

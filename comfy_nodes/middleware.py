@@ -4,7 +4,7 @@
 - a page that has models unloaded means the runtime's, too
 - a page that asks for the nodes gets the models there are now
 - a page that asks for translations gets the pack's too
-- whatever was posted, the queue is looked at afterwards: it may have been edited
+- whatever was posted, the queue is looked at afterwards, and nodes that wait look for Stop
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def make_middleware(pack: Pack, wake: Callable[[], None]) -> Any:
 
     Args:
         pack: the connection to runtimes.
-        wake: has the queue looked at.
+        wake: has the queue, and the flag that Stop sets, looked at.
     """
 
     @web.middleware

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from . import host
+from .bell import Bell
 from .catalogue import Catalogue
 from .io_loop import IOLoop
 from .leases import Leases
@@ -22,6 +23,8 @@ class Pack:
     runtimes: Runtimes
     catalogue: Catalogue
     leases: Leases
+    bell: Bell
+    """Rings when the user may have pressed Stop."""
 
 
 def settings() -> Settings:
@@ -33,4 +36,4 @@ def settings() -> Settings:
 def pack() -> Pack:
     """The one pack of this process, made on first use."""
     runtimes = Runtimes(settings)
-    return Pack(IOLoop(), runtimes, Catalogue(runtimes), Leases())
+    return Pack(IOLoop(), runtimes, Catalogue(runtimes), Leases(), Bell())

@@ -35,7 +35,10 @@ DescribeFrame = Callable[[Mapping[str, Any], Frame], str]
 """The same, of a result that is here."""
 
 _POLL_S = 0.125
-"""How often a waiting node shows its news, and looks at the flag that ComfyUI's Stop sets."""
+"""How often a waiting node shows its news, and looks at the flag that ComfyUI's Stop sets, when
+nothing woke it."""
+_RELEASE_S = 1.0
+"""How long a node that ends early may wait for its runtime to hear of it."""
 _RETRIES = 2
 
 
@@ -148,7 +151,7 @@ async def _watch(title: str, work: _Work, job: Coroutine[Any, Any, T]) -> T:
         return await _until_done(work, future)
     except BaseException as error:
         future.cancel()
-        work.pack.io.start(work.pack.leases.release(work.prompt))
+        await _release(work)
         if isinstance(error, OmniStageError):
             raise NodeError(f"{title}: {error.message}") from error
         raise
@@ -157,11 +160,21 @@ async def _watch(title: str, work: _Work, job: Coroutine[Any, Any, T]) -> T:
 async def _until_done(work: _Work, future: concurrent.futures.Future[T]) -> T:
     waiting = asyncio.wrap_future(future)
     while True:
-        done, _ = await asyncio.wait([waiting], timeout=_POLL_S)
+        with work.pack.bell.heard() as rung:
+            await asyncio.wait([waiting, rung], timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
         _show(work)
-        if done:
+        if waiting.done():
             return waiting.result()
         host.stop_if_interrupted()
+
+
+async def _release(work: _Work) -> None:
+    """Give up the prompt's work before ComfyUI goes on.
+
+    It collects garbage after a prompt, which stops all its threads for some tenths of a second.
+    """
+    released = work.pack.io.start(work.pack.leases.release(work.prompt))
+    await asyncio.wait([asyncio.wrap_future(released)], timeout=_RELEASE_S)
 
 
 def _show(work: _Work) -> None:
