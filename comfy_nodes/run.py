@@ -161,7 +161,9 @@ async def _until_done(work: _Work, future: concurrent.futures.Future[T]) -> T:
     waiting = asyncio.wrap_future(future)
     while True:
         with work.pack.bell.heard() as rung:
-            await asyncio.wait([waiting, rung], timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [waiting, rung], timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED
+            )
         _show(work)
         if waiting.done():
             return waiting.result()
