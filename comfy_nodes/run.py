@@ -161,9 +161,8 @@ async def _until_done(work: _Work, future: concurrent.futures.Future[T]) -> T:
     waiting = asyncio.wrap_future(future)
     while True:
         with work.pack.bell.heard() as rung:
-            await asyncio.wait(
-                [waiting, rung], timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            either: tuple[asyncio.Future[Any], ...] = (waiting, rung)
+            await asyncio.wait(either, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
         _show(work)
         if waiting.done():
             return waiting.result()
