@@ -52,13 +52,14 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Same as --set server.port=...")] = None,
     models: Models = None,
     tied: Annotated[bool, typer.Option(hidden=True)] = False,
+    boot_id: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve models until interrupted."""
     from .server.serve import serve as run_server
 
     loaded = load_config(config, _all_assignments(assignments, host, port, models))
     _log_to_stderr()
-    asyncio.run(run_server(loaded.config, tied=tied))
+    asyncio.run(run_server(loaded.config, tied=tied, boot_id=boot_id))
 
 
 @config_app.command("show")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -79,13 +80,18 @@ async def start_local(
             return LocalRuntime(address)
         executable = _executable(python or environ.get(PYTHON_VARIABLE), address)
         log = log or _default_log(address, environ)
-        process = _spawn(executable, address, arguments, log, tied, environ)
-        local = LocalRuntime(address, process, log)
+        boot_id = uuid.uuid4().hex
+        arguments = [*arguments, "--boot-id", boot_id]
+        local = LocalRuntime(
+            address, _spawn(executable, address, arguments, log, tied, environ), log
+        )
         with ExitStack() as undo:
             undo.callback(local.stop)
             await _wait_until_ready(client, local, timeout_s)
+            if (await client.health())["boot_id"] != boot_id:  # another got the port first
+                return LocalRuntime(address)
             undo.pop_all()
-        return local if process.poll() is None else LocalRuntime(address)
+        return local
 
 
 async def _answers(client: RuntimeClient) -> bool:

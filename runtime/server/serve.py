@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -28,12 +29,13 @@ class CannotListen(OmniStageError):
     code = "cannot_listen"
 
 
-async def serve(config: Config, *, tied: bool = False) -> None:
+async def serve(config: Config, *, tied: bool = False, boot_id: str | None = None) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         config: the whole configuration.
         tied: stop when standard input ends, too: whoever started this has gone.
+        boot_id: what whoever started this knows it by; None makes one up.
 
     Raises:
         CannotListen: says why.
@@ -42,10 +44,11 @@ async def serve(config: Config, *, tied: bool = False) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    listener = _listen(config.server.host, config.server.port)
+    listener = listen(config.server.host, config.server.port)
     if any(model.source == SMOLLM2 for model in config.models.values()):
         make_smollm2_in_background()  # or whoever asks for the models first would wait for it
-    app = build_app(build_services(config))
+    services = build_services(config)
+    app = build_app(services if boot_id is None else replace(services, boot_id=boot_id))
     runner = web.AppRunner(
         app, handler_cancellation=True, shutdown_timeout=_SHUTDOWN_TIMEOUT_S, access_log=None
     )
@@ -62,13 +65,18 @@ async def serve(config: Config, *, tied: bool = False) -> None:
         await runner.cleanup()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind before anything is started: a taken port must not cost an engine start."""
+def listen(host: str, port: int) -> socket.socket:
+    """Take the port before anything is started: a taken port must not cost an engine start.
+
+    Raises:
+        CannotListen: says why.
+    """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()  # or another, too, could bind to it
     except OSError as error:
         raise CannotListen(
             f"Cannot listen on {host}:{port}: {error.strerror or error}. Choose another with "

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from omnistage.runtime.cli import app, main
 from omnistage.runtime.config import ConfigError
-from omnistage.runtime.server.serve import CannotListen
+from omnistage.runtime.server.serve import CannotListen, listen
 from omnistage.tests.fakes.fake_server import FakeServer
 
 
@@ -53,6 +53,12 @@ def test_a_port_that_is_taken_is_said_before_anything_starts():
         result = run("serve", "--port", str(taken.getsockname()[1]))
     assert isinstance(result.exception, CannotListen)
     assert "--port" in result.exception.message
+
+
+def test_a_port_that_a_runtime_is_about_to_serve_is_taken():
+    with listen("127.0.0.1", 0) as taken:
+        result = run("serve", "--port", str(taken.getsockname()[1]))
+    assert isinstance(result.exception, CannotListen)
 
 
 async def test_models_lists_those_of_a_running_runtime():

@@ -73,6 +73,22 @@ async def test_two_that_start_one_at_the_same_time_share_it(address, environ):
         local.stop()
 
 
+async def test_who_comes_second_knows_that_the_runtime_is_not_its_own(address, environ, tmp_path):
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    first, second = await asyncio.gather(
+        start_local(
+            address, python=sys.executable, arguments=["--set", "engine.executor=inline"],
+            environ=environ,
+        ),
+        start_local(address, python=slow, environ=environ, log=tmp_path / "second"),
+    )  # fmt: skip
+    assert first.process is not None
+    assert second.process is None
+    first.stop()
+
+
 STARTER = """
 import asyncio, sys
 from omnistage.runtime.client.address import find_address
