@@ -9,7 +9,7 @@ else. It computes nothing: a node says which job it wants, waits, and passes on 
 - `schemas`, `guidance`  what models say of their parameters; names of a guider's (pure)
 - `media`                frames to and from IMAGE, AUDIO, VIDEO and LATENT
 - `host`                 all that is asked of ComfyUI's own modules
-- `io_loop`, `bell`     threads: one that talks to runtimes; who wakes the others
+- `io_loop`, `bell`      threads: one that talks to runtimes; who wakes the others
 - `runtimes`, `catalogue`, `leases`   the connection to runtimes
 - `run`, `display`, `playback`   the jobs of one node, what it shows and what it plays of them
 - `queue_ahead`, `middleware`   submit what waits in the queue; refuse what cannot work

@@ -92,7 +92,7 @@ def test_a_job_cancelled_through_the_jobs_api_releases_the_work(comfy: Comfy, ru
 
 def test_stop_ends_the_work_within_two_steps(comfy: Comfy, runtime: Runtime):
     """Big enough that a step takes longer than ComfyUI takes to notice."""
-    prompt = comfy.queue(long(count=64))
+    prompt = comfy.queue(long())
     started = sum(steps_done(runtime).values()) + 2
     wait_until(lambda: sum(steps_done(runtime).values()) >= started, "it denoises")
     comfy.post("/interrupt", {})
